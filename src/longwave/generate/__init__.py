@@ -1,0 +1,1 @@
+"""Generation: logits to tokens, and the one loop for every model that has a state."""

@@ -1,0 +1,56 @@
+"""LSTM: gates decide what a cell forgets, takes in and shows, so that gradients survive many steps.
+
+Recurrence:
+    i, f, g, o = W x_t + U h_{t-1} + b
+    c_t = s(f) c_{t-1} + s(i) tanh(g)        h_t = s(o) tanh(c_t)
+
+Parallel form: none; W x is one product for all steps, U h is sequential.
+
+Cost: training and a decoded token O(d^2); state 2 d numbers.
+
+Paper: Hochreiter and Schmidhuber 1997; the forget gate, Gers et al. 2000; its bias of 1, Jozefowicz et al. 2015.
+
+Deviations: one bias instead of torch's two (their sum).
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from longwave.hints import hint
+from longwave.mixer import Mixer
+from longwave.ops.gated_cells import lstm
+from longwave.state import State
+
+
+class Cell(State):
+    h: Float[Tensor, "B D"]
+    c: Float[Tensor, "B D"]
+
+
+class LSTM(Mixer):
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        forget_bias: float = 1.0,  # what the forget gate's bias starts from
+    ) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(d_model)
+        self.W = nn.Parameter(torch.empty(4 * d_model, d_model).uniform_(-bound, bound))
+        self.U = nn.Parameter(torch.empty(4 * d_model, d_model).uniform_(-bound, bound))
+        self.b = nn.Parameter(torch.zeros(4 * d_model))
+        with torch.no_grad():
+            self.b[d_model : 2 * d_model] = forget_bias
+        hint(self, "b", decay=False, own_init=True)
+
+    def init_state(self, batch: int) -> Cell:
+        return Cell(*(self.zeros(batch, self.U.shape[1]) for _ in "hc"))
+
+    def forward(
+        self, x: Tensor, state: Cell | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Cell | None]:
+        y, last = lstm(x, self.W, self.U, self.b, None if state is None else (state.h, state.c), lengths)
+        return y, None if last is None else Cell(*last)

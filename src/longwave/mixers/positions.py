@@ -1,0 +1,53 @@
+"""Position embeddings as a mixer: what it adds depends on where a token stands, not on what it is.
+Recurrence (the state is the number of tokens seen):
+    y_t = P[n + t]        n' = n + 1
+
+Parallel form: rows 0 ... T - 1 of the table.
+
+Cost: O(d) a token; state one number.
+
+Paper: sinusoids, Vaswani et al. 2017, section 3.5; learned tables, Gehring et al. 2017, section 3.1, and the GPT and
+BERT models.
+
+Deviations: none.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from longwave.errors import UserError
+from longwave.mixer import Mixer, ends
+from longwave.parts.position import sinusoids
+from longwave.state import Empty
+
+
+class Positions(Mixer):
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        kind: Literal["sinusoidal", "learned"] = "sinusoidal",  # a fixed formula, or a table
+        longest: int = 1024,  # rows of the learned table
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.table = nn.Parameter(torch.randn(longest, d_model) * 0.02) if kind == "learned" else None
+
+    def forward(
+        self, x: Tensor, state: Empty | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Empty | None]:
+        pos = torch.arange(x.shape[1], device=x.device)[None]
+        if state is not None:
+            pos = state.n[:, None] + pos
+        y = (sinusoids(pos, self.d_model) if self.table is None else self._look_up(pos)).to(x.dtype)
+        return y.expand_as(x), None if state is None else Empty(state.n + ends(x, lengths))
+
+    def _look_up(self, pos: Tensor) -> Tensor:
+        assert self.table is not None
+        last = len(self.table) - 1
+        if not torch.compiler.is_compiling() and pos.is_cpu and int(pos.max()) > last:
+            raise UserError(f"the table of positions has {last + 1} rows, the sequence has token {int(pos.max()) + 1}: "
+                            "longest= makes a longer table, sinusoids have no end")  # fmt: skip
+        return self.table[pos.clamp_max(last)]

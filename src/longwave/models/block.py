@@ -1,0 +1,150 @@
+"""How mixers are put together: a branch around each, a stack of branches, a backbone of stacks. All three are mixers.
+
+A hybrid is a list expression: `blocks=[[mamba, ffn]] * 7 + [[attention, ffn]]`.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longwave.errors import choose
+from longwave.hints import hints
+from longwave.mixer import Mixer
+from longwave.mixers import create
+from longwave.parts.norm import make_norm
+from longwave.spec import Spec
+from longwave.state import Parts, State
+
+Residual = Literal["pre", "post", "sandwich", "none"]
+Item = Spec | Sequence["Item"]
+
+
+class Branch(Mixer):
+    """A mixer beside a residual stream.
+
+    pre       x + f(norm(x))              post    norm(x + f(x))
+    sandwich  x + norm'(f(norm(x)))       none    f(norm(x))
+    """
+
+    def __init__(
+        self, d_model: int, mixer: Mixer, *, norm: str = "rms", residual: Residual = "pre", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        choose("residual", residual, dict.fromkeys(("pre", "post", "sandwich", "none")))
+        self.mixer, self.residual, self.dropout = mixer, residual, dropout
+        self.norm = make_norm(norm, d_model)
+        self.norm_out = make_norm(norm, d_model) if residual == "sandwich" else None
+        self.causal, self.continuous, self.growth = mixer.causal, mixer.continuous, mixer.growth
+        self.couples = mixer.couples  # type: ignore[misc]
+
+    def init_state(self, batch: int, **given: Any) -> State:
+        return _init_state(self.mixer, batch, given)
+
+    def forward(
+        self, x: Tensor, state: Any = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        y, state = self.mixer(x if self.residual == "post" else self.norm(x), state, lengths, dt)
+        if self.norm_out is not None:
+            y = self.norm_out(y)
+        y = F.dropout(y, self.dropout, self.training)
+        if self.residual == "none":
+            return y, state
+        return self.norm(x + y) if self.residual == "post" else x + y, state
+
+
+class Stack(Mixer):
+    """One mixer after another. `dt` goes to those that know time; a part whose state is None starts afresh."""
+
+    def __init__(self, parts: Sequence[Mixer]) -> None:
+        super().__init__()
+        for i, part in enumerate(parts):
+            self.add_module(str(i), part)
+        self.causal = all(part.causal for part in parts)
+        self.continuous = any(part.continuous for part in parts)
+        order = ("constant", "window", "log", "linear")
+        self.growth = max((part.growth for part in parts), key=order.index, default="constant")
+        self.couples = tuple(sorted({each for part in parts for each in part.couples}))  # type: ignore[misc]
+
+    def parts(self) -> list[Any]:
+        return [part for part in self._modules.values() if isinstance(part, Mixer)]
+
+    def init_state(self, batch: int, **given: Any) -> Parts:
+        """`given` (capacity, memory, lengths) goes to the parts that ask for it."""
+        return Parts(tuple(_init_state(part, batch, given) for part in self.parts()))
+
+    def forward(
+        self, x: Tensor, state: Parts | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
+    ) -> tuple[Tensor, Parts | None]:
+        parts = self.parts()
+        news = []
+        for part, old in zip(parts, [None] * len(parts) if state is None else state.parts, strict=True):
+            x, new = part(x, old, lengths, dt if part.continuous else None)
+            news.append(new)
+        return x, None if state is None else Parts(tuple(news))
+
+
+class Backbone(Stack):
+    """Blocks of branches, built from specs, and a last norm. Initialisation runs here, once."""
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        blocks: Sequence[Item],
+        norm: str = "rms",
+        residual: Residual = "pre",
+        dropout: float = 0.0,
+        init_std: float | None = None,
+    ) -> None:
+        wrap = functools.partial(_branch, d_model, dict(norm=norm, residual=residual, dropout=dropout))
+        super().__init__([Stack([wrap(spec) for spec in _flat(block)]) for block in blocks])
+        self.norm = make_norm("none" if residual == "post" else norm, d_model)
+        if init_std is not None:
+            _initialise(self, init_std, n_branches=sum(len(block.parts()) for block in self.parts()))
+
+    def forward(
+        self, x: Tensor, state: Parts | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
+    ) -> tuple[Tensor, Parts | None]:
+        x, state = super().forward(x, state, lengths, dt)
+        return self.norm(x), state
+
+
+def _flat(block: Item) -> list[Spec]:
+    return [block] if isinstance(block, Spec) else [spec for item in block for spec in _flat(item)]
+
+
+def _branch(d_model: int, defaults: dict[str, Any], spec: Spec) -> Branch:
+    """A mixer's spec gets the backbone's branch; Spec("branch", mixer=..., norm=...) one of its own."""
+    if spec.name != "branch":
+        return Branch(d_model, create(spec, d_model), **defaults)
+    options = {**defaults, **spec.options}
+    return Branch(d_model, create(options.pop("mixer"), d_model), **options)
+
+
+def _initialise(backbone: Backbone, std: float, n_branches: int) -> None:
+    """Normal weights, zero biases; what writes into the residual stream is smaller by the square root of the number
+    of branches (Radford et al. 2019, section 2.3). A parameter whose initial value means something keeps it.
+    """
+    matrices = {id(m.weight) for m in backbone.modules() if isinstance(m, nn.Linear)}
+    biases = {id(m.bias) for m in backbone.modules() if isinstance(m, nn.Linear)}
+    with torch.no_grad():
+        for _, parameter, wish in hints(backbone):
+            if wish.own_init:
+                continue
+            if id(parameter) in matrices:
+                parameter.normal_(0, std / math.sqrt(n_branches) if wish.residual else std)
+            elif id(parameter) in biases:
+                parameter.zero_()
+
+
+def _init_state(part: Mixer, batch: int, given: dict[str, Any]) -> State:
+    takes = inspect.signature(part.init_state).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values()):
+        return part.init_state(batch, **given)
+    return part.init_state(batch, **{name: value for name, value in given.items() if name in takes})

@@ -1,0 +1,83 @@
+"""A language model: an embedding, a backbone of any causal mixers, and the logits of the next token."""
+
+import math
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longwave.errors import check_positive
+from longwave.models.block import Backbone, Residual
+from longwave.models.model import Model
+from longwave.ops.loss import IGNORE, cross_entropy
+from longwave.ops.ragged import zero_pads
+from longwave.spec import Spec
+from longwave.state import Parts
+
+
+class LanguageModel(Model):
+    embed: nn.Embedding
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
+        vocab: int = 256,  # tokens; 256 are bytes
+        norm: str = "rms",  # rms, layer, gain or none
+        residual: Residual = "pre",  # where the norm stands
+        dropout: float = 0.0,  # of embeddings and branches, in training
+        tied: bool = True,  # the embedding is also the output matrix
+        init_std: float | None = 0.02,  # of all matrices at the start; None: each mixer's own
+    ) -> None:
+        super().__init__()
+        check_positive(d_model=d_model, vocab=vocab)
+        self.dropout = nn.Dropout(dropout)
+        self.embed = nn.Embedding(vocab, d_model)
+        self.backbone = Backbone(
+            d_model, blocks=blocks, norm=norm, residual=residual, dropout=dropout, init_std=init_std
+        )
+        self.unembed = None if tied else nn.Linear(d_model, vocab, bias=False)
+        for weight in [self.out] if tied else [self.embed.weight, self.out]:
+            nn.init.normal_(weight, std=init_std or 1 / math.sqrt(d_model))
+
+    @property
+    def out(self) -> Float[Tensor, "P D"]:
+        """The output matrix: logits are its products with the hidden states."""
+        return self.embed.weight if self.unembed is None else self.unembed.weight
+
+    def init_state(self, batch: int, **given: Any) -> Parts:
+        return self.backbone.init_state(batch, **given)
+
+    def hidden(
+        self, tokens: Int[Tensor, "B T"], state: Parts | None = None, lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], Parts | None]:
+        x = self.dropout(self.embed(zero_pads(tokens, lengths)))
+        return self.backbone(x, state, lengths)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], state: Parts | None = None, lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B T P"], Parts | None]:
+        """The logits of the next token, after every token."""
+        h, state = self.hidden(tokens, state, lengths)
+        return h @ self.out.T, state
+
+    def loss(
+        self,
+        tokens: Int[Tensor, "B T"],
+        target: Int[Tensor, "B T"],
+        lengths: Int[Tensor, " B"] | None = None,
+        **how: Any,
+    ) -> Tensor:
+        """Cross-entropy of `target` (-100: does not count); `how`: smoothing, convention, reduction."""
+        h, _ = self.hidden(tokens, None, lengths)
+        if lengths is not None:
+            target = zero_pads(target, lengths, fill=IGNORE)
+        return cross_entropy(h, self.out, target, **how)
+
+    def log_prob(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, " B"]:
+        """log p(tokens after the first | the first), a row."""
+        lost = self.loss(
+            tokens[:, :-1], tokens[:, 1:], None if lengths is None else (lengths - 1).clamp_min(0), reduction="none"
+        )
+        return -lost.sum(1)

@@ -1,0 +1,28 @@
+"""What every model shares: it obeys the law with its own kind of input, and knows the spec it was built from."""
+
+from typing import Any
+
+from torch import nn
+
+from longwave.models.block import Backbone
+from longwave.spec import Spec
+from longwave.state import State
+
+
+class Model(nn.Module):
+    """(input, state) -> (answer, state); `state=None` is the beginning and returns None."""
+
+    embed: nn.Module
+    spec: Spec  # set by `models.create`: what a checkpoint stores
+    backbone: Backbone
+
+    def init_state(self, batch: int, **given: Any) -> State:
+        raise NotImplementedError(f"{type(self).__name__} has no state")
+
+    @property
+    def causal(self) -> bool:
+        return self.backbone.causal
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(p.numel() for p in self.parameters())

@@ -1,0 +1,1 @@
+"""Presets: every public function here returns the Spec of a model."""

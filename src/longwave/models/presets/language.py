@@ -1,0 +1,97 @@
+"""Decoder-only language models."""
+
+from typing import Literal
+
+from longwave.models.presets._layers import Mixers, layers
+from longwave.spec import Spec
+
+
+def lm(
+    *,
+    mixer: Mixers = "attention",  # one mixer, or several in turn over the layers
+    ffn: str | None = "swiglu",  # the feed-forward network beside it; None: none
+    d_model: int = 192,  # width
+    n_layers: int = 4,  # layers
+    vocab: int = 256,  # tokens; 256 are bytes
+    dropout: float = 0.0,  # of embeddings and branches, in training
+) -> Spec:
+    """Any mixer as a language model: pre-norm layers of the mixer and a feed-forward network."""
+    return Spec("language_model", d_model=d_model, vocab=vocab, dropout=dropout, blocks=layers(mixer, n_layers, ffn))
+
+
+def gpt2(
+    *,
+    d_model: int = 768,  # width
+    n_layers: int = 12,  # layers
+    n_heads: int = 12,  # heads
+    context: int = 1024,  # rows of the table of positions
+    vocab: int = 50257,  # byte-level BPE
+    dropout: float = 0.1,  # of embeddings, attention and branches, in training
+) -> Spec:
+    """GPT-2 (Radford et al. 2019): learned positions, pre-norm, residual weights smaller with depth."""
+    positions = Spec("branch", mixer=Spec("positions", kind="learned", longest=context), norm="none")
+    layer = [
+        Spec("attention", n_heads=n_heads, position="none", bias=True, dropout=dropout),
+        Spec("ffn", kind="gelu", bias=True),
+    ]
+    return Spec("language_model", d_model=d_model, vocab=vocab, norm="layer", dropout=dropout,
+                blocks=[positions, *[layer] * n_layers])  # fmt: skip
+
+
+def llama(
+    *,
+    d_model: int = 2048,  # width
+    n_layers: int = 16,  # layers
+    n_heads: int = 32,  # heads of queries
+    n_kv_heads: int = 8,  # heads of keys and values
+    d_hidden: int = 8192,  # hidden width of the feed-forward network
+    rope_base: float = 500000.0,  # the longest rotary wavelength is 2 pi times this
+    vocab: int = 128256,  # tokens
+    tied: bool = True,  # the embedding is also the output matrix
+) -> Spec:
+    """Llama 3 (Grattafiori et al. 2024), sizes of the 1B model: grouped-query attention, rotary positions, SwiGLU."""
+    layer = [
+        Spec("attention", n_heads=n_heads, n_kv_heads=n_kv_heads, rope_base=rope_base),
+        Spec("ffn", kind="swiglu", d_hidden=d_hidden),
+    ]
+    return Spec("language_model", d_model=d_model, vocab=vocab, tied=tied, blocks=[layer] * n_layers)
+
+
+def mamba(
+    *,
+    d_model: int = 768,  # width
+    n_layers: int = 24,  # layers
+    d_state: int = 16,  # numbers of state a channel
+    vocab: int = 50280,  # tokens
+) -> Spec:
+    """Mamba (Gu and Dao 2023), sizes of the 130M model: nothing but Mamba layers."""
+    return Spec("language_model", d_model=d_model, vocab=vocab, blocks=[Spec("mamba", d_state=d_state)] * n_layers)
+
+
+def hybrid(
+    *,
+    mixer: str | Spec = "mamba",  # the recurrent mixer
+    every: int = 4,  # one layer in so many is attention
+    window: int | None = None,  # the attention layers' window; None: all of the past
+    d_model: int = 512,  # width
+    n_layers: int = 12,  # layers
+    vocab: int = 256,  # tokens
+) -> Spec:
+    """A recurrent mixer with an attention layer now and then: Jamba (Lieber et al. 2024), Samba (Ren et al. 2024)."""
+    recurrent = [mixer if isinstance(mixer, Spec) else Spec(mixer), Spec("ffn")]
+    attention = [Spec("attention", window=window), Spec("ffn")]
+    blocks = [attention if i % every == every - 1 else recurrent for i in range(n_layers)]
+    return Spec("language_model", d_model=d_model, vocab=vocab, blocks=blocks)
+
+
+def lstm(
+    *,
+    d_model: int = 512,  # width
+    n_layers: int = 2,  # layers
+    vocab: int = 256,  # tokens
+    dropout: float = 0.0,  # between layers, in training
+    residual: Literal["pre", "none"] = "none",  # "none": layers on one another, as Zaremba et al. 2014
+) -> Spec:
+    """A stack of LSTMs (Zaremba et al. 2014)."""
+    return Spec("language_model", d_model=d_model, vocab=vocab, dropout=dropout, norm="none", residual=residual,
+                init_std=None, blocks=[Spec("lstm")] * n_layers)  # fmt: skip

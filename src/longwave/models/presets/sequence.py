@@ -1,0 +1,44 @@
+"""Encoders and classifiers of whole sequences."""
+
+from typing import Literal
+
+from longwave.models.presets._layers import Mixers, layers
+from longwave.spec import Spec
+
+
+def masked_lm(
+    *,
+    mixer: Mixers = "fnet",  # one mixer, or several in turn over the layers
+    ffn: str | None = "gelu",  # the feed-forward network beside it; None: none
+    d_model: int = 192,  # width
+    n_layers: int = 4,  # layers
+    vocab: int = 257,  # tokens; 256 bytes and a mask
+    dropout: float = 0.0,  # of embeddings and branches, in training
+) -> Spec:
+    """Guesses hidden tokens from both sides: sinusoidal positions, then any mixer and a feed-forward network."""
+    positions = Spec("branch", mixer=Spec("positions"), norm="none")
+    return Spec("sequence_model", d_model=d_model, vocab=vocab, dropout=dropout, norm="layer", init_std=0.02,
+                head=Spec("tag", n_classes=vocab), blocks=[positions, *layers(mixer, n_layers, ffn)])  # fmt: skip
+
+
+def classifier(
+    *,
+    n_classes: int,  # what there is to choose from
+    mixer: Mixers = "s4d",  # one mixer, or several in turn over the layers
+    ffn: str | None = None,  # a feed-forward network beside it
+    bidirectional: bool = False,  # read each sequence both ways
+    d_model: int = 128,  # width
+    n_layers: int = 4,  # layers
+    vocab: int | None = None,  # tokens, where the input is tokens
+    d_input: int | None = None,  # numbers a frame, where it is frames
+    head: Literal["classify", "tag", "regress"] = "classify",  # a class a sequence, a class a token, or numbers
+    pool: Literal["mean", "last"] = "mean",  # how a sequence becomes one vector
+    dropout: float = 0.0,  # of embeddings and branches, in training
+) -> Spec:
+    """Any mixer as a classifier, tagger or regressor of sequences."""
+    blocks = layers(mixer, n_layers, ffn)
+    if bidirectional:
+        blocks = [[Spec("bidirectional", mixer=reads), *beside] for reads, *beside in blocks]
+    top = Spec(head, n_classes=n_classes) if head == "tag" else Spec(head, n_classes=n_classes, pool=pool)
+    return Spec("sequence_model", d_model=d_model, vocab=vocab, d_input=d_input, dropout=dropout, head=top,
+                blocks=blocks)  # fmt: skip

@@ -1,0 +1,72 @@
+"""A model of whole sequences: tokens or frames in, a backbone, and a head that classifies, tags or regresses."""
+
+import math
+from typing import Any
+
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from longwave.errors import UserError, check_positive
+from longwave.models.block import Backbone, Residual
+from longwave.models.heads import make_head
+from longwave.models.model import Model
+from longwave.ops.ragged import zero_pads
+from longwave.spec import Spec
+from longwave.state import Parts
+
+
+class SequenceModel(Model):
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
+        head: Spec,  # classify, tag or regress, with n_classes
+        vocab: int | None = None,  # tokens, where the input is tokens
+        d_input: int | None = None,  # numbers a frame, where it is frames
+        norm: str = "rms",  # rms, layer, gain or none
+        residual: Residual = "pre",  # where the norm stands
+        dropout: float = 0.0,  # of embeddings and branches, in training
+        init_std: float | None = None,  # of all matrices at the start; None: each mixer's own
+    ) -> None:
+        super().__init__()
+        if (vocab is None) == (d_input is None):
+            raise UserError("a SequenceModel reads tokens or frames: give vocab or d_input, one of them")
+        check_positive(d_model=d_model, size=vocab or d_input or 0)
+        self.dropout = nn.Dropout(dropout)
+        self.embed = nn.Linear(d_input, d_model) if d_input else nn.Embedding(vocab or 0, d_model)
+        self.backbone = Backbone(
+            d_model, blocks=blocks, norm=norm, residual=residual, dropout=dropout, init_std=init_std
+        )
+        self.head = make_head(head, d_model)
+        if isinstance(self.embed, nn.Embedding):
+            nn.init.normal_(self.embed.weight, std=init_std or 1 / math.sqrt(d_model))
+
+    def init_state(self, batch: int, **given: Any) -> Parts:
+        return Parts((self.backbone.init_state(batch, **given), self.head.init_state(batch)))
+
+    def hidden(
+        self,
+        x: Shaped[Tensor, "B T ..."],
+        state: Any = None,
+        lengths: Int[Tensor, " B"] | None = None,
+        dt: float | Tensor | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], Any]:
+        return self.backbone(self.dropout(self.embed(zero_pads(x, lengths))), state, lengths, dt)
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "B T ..."],
+        state: Parts | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+        dt: float | Tensor | None = None,
+    ) -> tuple[Tensor, Parts | None]:
+        below, above = (None, None) if state is None else state.parts
+        h, below = self.hidden(x, below, lengths, dt)
+        answer, above = self.head(h, above, lengths)
+        return answer, None if state is None else Parts((below, above))
+
+    def loss(
+        self, x: Tensor, target: Tensor, lengths: Tensor | None = None, dt: float | Tensor | None = None, **how: Any
+    ) -> Tensor:
+        return self.head.loss(self.hidden(x, None, lengths, dt)[0], target, lengths, **how)

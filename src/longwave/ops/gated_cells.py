@@ -1,0 +1,129 @@
+"""LSTM and GRU over time.
+
+    lstm    i, f, g, o = W x_t + U h_{t-1} + b      c_t = s(f) c_{t-1} + s(i) tanh(g)      h_t = s(o) tanh(c_t)
+    gru     r, z = s(W x_t + U h_{t-1} + b)         n = tanh(W x_t + b + r (U h_{t-1} + b_n))
+            h_t = (1 - z) n + z h_{t-1}
+
+s is the logistic function. The order of the gates, and in the GRU the reset applied after the matrix product, are
+those of torch.nn. The inputs of all steps are projected in one product; only U h is sequential.
+
+Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000; Cho et al. 2014.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from longwave.ops.cases import Make
+from longwave.ops.dispatch import op
+
+Cells = tuple[Tensor, Tensor]
+
+
+@op
+def lstm(
+    x: Float[Tensor, "B T I"],
+    W: Float[Tensor, "gates I"],
+    U: Float[Tensor, "gates D"],
+    b: Float[Tensor, " gates"],
+    state: tuple[Float[Tensor, "B D"], Float[Tensor, "B D"]] | None = None,
+    lengths: Int[Tensor, " B"] | None = None,
+) -> tuple[Float[Tensor, "B T D"], tuple[Float[Tensor, "B D"], Float[Tensor, "B D"]] | None]:
+    """Returns all h, and the last (h, c) where initial ones were given."""
+    h = c = x.new_zeros(len(x), U.shape[1])
+    if state is not None:
+        h, c = state
+    ys = []
+    for t, gates in enumerate(F.linear(x, W, b).unbind(1)):
+        i, f, g, o = (gates + F.linear(h, U)).chunk(4, -1)
+        c = _keep(c, torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), t, lengths)
+        h = _keep(h, torch.sigmoid(o) * torch.tanh(c), t, lengths)
+        ys.append(h)
+    return torch.stack(ys, 1), None if state is None else (h, c)
+
+
+@op
+def gru(
+    x: Float[Tensor, "B T I"],
+    W: Float[Tensor, "gates I"],
+    U: Float[Tensor, "gates D"],
+    b: Float[Tensor, " gates"],
+    b_n: Float[Tensor, " D"],
+    state: Float[Tensor, "B D"] | None = None,
+    lengths: Int[Tensor, " B"] | None = None,
+) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D"] | None]:
+    """Returns all h, and the last where an initial one was given."""
+    h = x.new_zeros(len(x), U.shape[1]) if state is None else state
+    ys = []
+    for t, gates in enumerate(F.linear(x, W, b).unbind(1)):
+        (r, z, n), (ur, uz, un) = gates.chunk(3, -1), F.linear(h, U).chunk(3, -1)
+        z = torch.sigmoid(z + uz)
+        n = torch.tanh(n + torch.sigmoid(r + ur) * (un + b_n))
+        h = _keep(h, (1 - z) * n + z * h, t, lengths)
+        ys.append(h)
+    return torch.stack(ys, 1), None if state is None else h
+
+
+@lstm.samples
+def lstm_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
+    def inputs(B: int, T: int, I: int, D: int) -> dict[str, Any]:
+        return dict(x=make.normal(B, T, I), W=make.normal(4 * D, I), U=make.normal(4 * D, D), b=make.normal(4 * D))
+
+    for T in (1, 2, 19):
+        yield f"T={T}", dict(**inputs(2, T, 3, 5), state=(make.normal(2, 5), make.normal(2, 5)))
+    yield "from zero", inputs(3, 9, 2, 2)
+    yield (
+        "ragged",
+        dict(**inputs(3, 9, 4, 3), state=(make.normal(3, 3), make.normal(3, 3)), lengths=torch.tensor([0, 9, 4])),
+    )
+
+
+@gru.samples
+def gru_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
+    def inputs(B: int, T: int, I: int, D: int) -> dict[str, Any]:
+        return dict(
+            x=make.normal(B, T, I), W=make.normal(3 * D, I), U=make.normal(3 * D, D), b=make.normal(3 * D),
+            b_n=make.normal(D),
+        )  # fmt: skip
+
+    for T in (1, 2, 19):
+        yield f"T={T}", dict(**inputs(2, T, 3, 5), state=make.normal(2, 5))
+    yield "from zero", inputs(3, 9, 2, 2)
+    yield "ragged", dict(**inputs(3, 9, 4, 3), state=make.normal(3, 3), lengths=torch.tensor([0, 9, 4]))
+
+
+def _aten_when(lengths: Tensor | None = None, **_: Any) -> str:
+    return "torch returns the state after the last step, pads included" if lengths is not None else ""
+
+
+@lstm.form("torch.aten", when=_aten_when)
+def aten_lstm(
+    x: Tensor, W: Tensor, U: Tensor, b: Tensor, state: Cells | None = None, lengths: Tensor | None = None
+) -> tuple[Tensor, Cells | None]:
+    zero = x.new_zeros(1, len(x), U.shape[1])
+    first = (zero, zero) if state is None else (state[0][None], state[1][None])
+    weights = (W, U, b, torch.zeros_like(b))
+    y, h, c = torch.lstm(x, first, weights, True, 1, 0.0, False, False, True)
+    return y, None if state is None else (h[0], c[0])
+
+
+@gru.form("torch.aten", when=_aten_when)
+def aten_gru(
+    x: Tensor, W: Tensor, U: Tensor, b: Tensor, b_n: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    first = x.new_zeros(1, len(x), U.shape[1]) if state is None else state[None]
+    b_u = torch.cat([torch.zeros_like(b[: -len(b_n)]), b_n])
+    y, h = torch.gru(x, first, (W, U, b, b_u), True, 1, 0.0, False, False, True)
+    return y, None if state is None else h[0]
+
+
+lstm.form("torch.loop")(lstm.reference)
+gru.form("torch.loop")(gru.reference)
+
+
+def _keep(old: Tensor, new: Tensor, t: int, lengths: Tensor | None) -> Tensor:
+    return new if lengths is None else torch.where((t < lengths)[:, None], new, old)

@@ -1,0 +1,21 @@
+"""Rows of different length in one batch, padded on the right."""
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+
+def zero_pads(x: Shaped[Tensor, "B T ..."], lengths: Int[Tensor, " B"] | None, fill: float = 0.0) -> Tensor:
+    """x with `fill` where no token is."""
+    if lengths is None:
+        return x
+    real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+    return x.masked_fill(~real.view(*real.shape, *[1] * (x.ndim - 2)), fill)
+
+
+def last_tokens(x: Shaped[Tensor, "B T ..."], count: int, lengths: Int[Tensor, " B"] | None) -> Tensor:
+    """The `count` tokens before each row's end, counting tokens of x; there must be that many."""
+    if lengths is None:
+        return x[:, x.shape[1] - count :]
+    at = lengths[:, None] - count + torch.arange(count, device=x.device)
+    return x.gather(1, at.view(*at.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))

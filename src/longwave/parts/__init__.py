@@ -1,0 +1,1 @@
+"""Stateless furniture that mixers and models share: norms, positions, feature maps, matrices, initialisers."""

@@ -1,0 +1,81 @@
+"""Next-byte prediction on text, judged in bits per byte beside general-purpose compressors."""
+
+import gzip
+import lzma
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longwave.data.corpus import standard_library
+from longwave.data.loader import Windows
+from longwave.data.text import read_text
+from longwave.errors import UserError
+from longwave.ops.loss import IGNORE
+
+QUICK = 64  # windows of a quick validation
+AT_ONCE = 1 << 14  # tokens a validation batch
+COMPRESSED = 1 << 23  # compressors are given at most so much
+
+
+class Language:
+    def __init__(self, data: str | None, *, context: int, batch: int, seed: int) -> None:
+        self.data, self.context = data, context
+        self.train, self.valid = standard_library() if data is None else read_text(data).split()
+        for name, text in (("training", self.train), ("validation", self.valid)):
+            if len(text) < context + 1:
+                raise UserError(f"the {name} text of {data} has {len(text)} bytes, less than a context of {context}: "
+                                "give more text or a smaller --context")  # fmt: skip
+        self.windows = Windows(self.train, context + 1, batch, seed)
+
+    def check(self, model: Any) -> None:
+        if not model.causal:
+            raise UserError(
+                "this model sees the whole sequence: it cannot predict the next byte; --task masked trains it"
+            )
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        rows = torch.from_numpy(self.windows.at(step))
+        return rows[:, :-1], rows[:, 1:]
+
+    def loss(self, model: Any, batch: tuple[Tensor, ...], **how: Any) -> tuple[Tensor, Tensor]:
+        tokens, target = batch
+        return model.loss(tokens, target, reduction="sum", **how), torch.tensor(target.numel())
+
+    def validate(self, model: Any, *, quick: bool = False) -> dict[str, float]:
+        """Every byte of the validation text once, each from at least half a context (the first from what there is)."""
+        device = next(model.parameters()).device
+        half = max(1, self.context // 2)
+        starts = np.arange(0, len(self.valid) - 1, half)
+        starts = starts[:: max(1, len(starts) // QUICK)] if quick else starts
+        total, count = 0.0, 0
+        for some in np.array_split(starts, max(1, len(starts) * self.context // AT_ONCE)):
+            windows = [self._window(int(start), half) for start in some]
+            tokens, target = (torch.from_numpy(np.stack(each)).to(device) for each in zip(*windows, strict=True))
+            losses = model.loss(tokens, target, reduction="none")
+            total += float(losses.sum(dtype=torch.float64))
+            count += int((target != IGNORE).sum())
+        loss = total / max(1, count)
+        return {"loss": loss, "bits_per_byte": loss / math.log(2)}
+
+    def _window(self, start: int, half: int) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets for the bytes start + 1 ... start + half, with what comes before them as context."""
+        begin = max(0, start + half - self.context)
+        piece = self.valid[begin : start + half + 1].astype(np.int64)
+        tokens, target = piece[:-1], piece[1:].copy()
+        target[: start - begin] = IGNORE
+        short = self.context - len(tokens)
+        return np.pad(tokens, (0, short)), np.pad(target, (0, short), constant_values=IGNORE)
+
+    def baselines(self) -> dict[str, float]:
+        """Bits per byte that compressors need on the same validation bytes."""
+        raw = self.valid[: min(len(self.valid), COMPRESSED)].tobytes()
+        packed = {"gzip -9": gzip.compress(raw, 9), "xz -9": lzma.compress(raw, preset=9)}
+        return {name: 8 * len(data) / len(raw) for name, data in packed.items()}
+
+    def describe(self) -> dict[str, Any]:
+        mark = zlib.crc32(self.train[:65536].tobytes() + self.train[max(0, len(self.train) - 65536) :].tobytes())
+        return {"task": "language", "data": self.data, "bytes": len(self.train), "mark": mark}
