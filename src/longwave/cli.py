@@ -1,15 +1,16 @@
 """The command line: `longwave VERB ...`. Bad input is one line and exit code 2, failed work one line and exit code 1.
 
-A verb is a function of `commands.py`. Nothing is imported before it is needed: `longwave --help` waits for no torch.
+A verb is a file of `commands`. Nothing is imported before it is needed: `longwave --help` waits for no torch.
 """
 
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
 
 from longwave.errors import RunError, UserError, nearest
-from longwave.flags import VERBS, Helped
+from longwave.flags import Helped, verbs
 
 
 def entry() -> None:
@@ -29,9 +30,10 @@ def main(argv: Sequence[str]) -> int:
         print(f"longwave {__version__}")
         return 0
     try:
-        if argv[0] not in VERBS:
-            raise UserError(f"unknown command {argv[0]!r}: {nearest(argv[0], VERBS)}")
-        code = getattr(importlib.import_module("longwave.commands"), f"{argv[0]}_")(argv[1:])
+        if argv[0] not in verbs():
+            raise UserError(f"unknown command {argv[0]!r}: {nearest(argv[0], verbs())}")
+        home = argv[0] + "_" * keyword.iskeyword(argv[0])
+        code = importlib.import_module(f"longwave.commands.{home}").run(argv[1:])
         sys.stdout.flush()
         return int(code or 0)
     except Helped:
@@ -57,10 +59,11 @@ def _fail(problem: object, code: int, debug: bool) -> int:
 
 
 def _usage() -> str:
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {verb:{width}s}  {what}" for verb, what in VERBS.items())
+    known = verbs()
+    width = max(map(len, known))
+    lines = "\n".join(f"  {verb:{width}s}  {what}" for verb, what in known.items())
     return (
-        f"longwave: every sequence architecture under one law\n\nusage: longwave COMMAND [options]\n\n{verbs}\n\n"
+        f"longwave: every sequence architecture under one law\n\nusage: longwave COMMAND [options]\n\n{lines}\n\n"
         "longwave COMMAND --help   the options of a command\n"
         "longwave --version        the version\n"
         "--debug                   anywhere: show the traceback of an error"

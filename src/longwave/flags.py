@@ -7,20 +7,20 @@ import re
 import types
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from longwave.errors import UserError, nearest
 from longwave.registry import REQUIRED, Option
 
-VERBS = {
-    "list": "mixers, models and ops",
-    "show": "NAME: equations, cost, options and source of a mixer, model or op",
-    "check": "NAME or FILE.py[:Name]: try the laws on a mixer",
-    "train": "a model, on the embedded corpus or on --data",
-    "generate": "RUN [PROMPT]: continue a text",
-    "eval": "RUN: judge a trained model on held-out text",
-    "doctor": "this machine, and which backend each op uses and why",
-}
+COMMANDS = Path(__file__).parent / "commands"
+
+
+def verbs() -> dict[str, str]:
+    """The verbs of the command line: a file each, which is not imported to know what it does."""
+    files = sorted(file for file in COMMANDS.glob("*.py") if not file.name.startswith("_"))
+    heads = {file: file.read_text(encoding="utf-8").partition("\n")[0] for file in files}
+    return {file.stem.rstrip("_"): head.strip('"') for file, head in heads.items()}
 
 
 @dataclasses.dataclass
@@ -63,7 +63,7 @@ def parse(
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            found: Any = tyro.cli(form, args=list(argv), prog=f"longwave {verb}", description=VERBS[verb])
+            found: Any = tyro.cli(form, args=list(argv), prog=f"longwave {verb}", description=verbs()[verb])
     except SystemExit as left:
         if left.code:
             raise UserError(f"{_one_line(said.getvalue())}; see longwave {verb} --help") from None

@@ -520,6 +520,10 @@ class Verdict:
     kept: bool | None  # None: not declared
     detail: str
 
+    def __str__(self) -> str:
+        word = {True: "kept", False: "BROKEN", None: "not declared"}[self.kept]
+        return f"  {self.law:15s} {word:12s} {self.detail}".rstrip()
+
 
 @dataclass
 class Report:
@@ -531,10 +535,7 @@ class Report:
         return all(v.kept is not False for v in self.verdicts)
 
     def __str__(self) -> str:
-        words = {True: "kept", False: "BROKEN", None: "not declared"}
-        return "\n".join(
-            [self.name, *(f"  {v.law:15s} {words[v.kept]:12s} {v.detail}".rstrip() for v in self.verdicts)]
-        )
+        return "\n".join([self.name, *map(str, self.verdicts)])
 
 
 def check(

@@ -49,9 +49,9 @@ class Text:
                 parts.append(document[a:b])
         return Text(parts)
 
-    def split(self, held_out: float = 0.05) -> "tuple[Text, Text]":
-        """The text for training, and its last part for validation."""
-        at = int(len(self) * (1 - held_out))
+    def split(self, share: float = 0.05, at_most: int = 1 << 19) -> "tuple[Text, Text]":
+        """The text for training, and its last `share` (of `at_most` so many bytes) for validation."""
+        at = len(self) - min(int(len(self) * share), at_most)
         return self.part(0, at), self.part(at, len(self))
 
 

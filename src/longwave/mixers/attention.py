@@ -70,7 +70,7 @@ class Attention(Mixer):
             check_divides("n_heads", n_heads, "d_model", d_model)
         n_kv_heads = n_kv_heads or n_heads
         check_divides("n_kv_heads", n_kv_heads, "n_heads", n_heads)
-        check_positive(window=window or 1)
+        check_positive(window=1 if window is None else window)
         self.causal, self.window, self.position, self.rope_base = causal, window, position, rope_base
         self.growth = "linear" if window is None else "window"
         self.n_heads, self.n_kv_heads, self.d_head = n_heads, n_kv_heads, d_head or d_model // n_heads

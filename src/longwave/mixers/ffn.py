@@ -22,6 +22,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer, ends
 from longwave.state import Empty
 
+Kind = Literal["swiglu", "geglu", "reglu", "glu", "relu", "gelu", "silu", "relu2"]
 Activation = Callable[[Tensor], Tensor]
 GATES: dict[str, Activation] = {"swiglu": F.silu, "geglu": F.gelu, "reglu": F.relu, "glu": F.sigmoid}
 PLAIN: dict[str, Activation] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "relu2": lambda x: F.relu(x).square()}
@@ -32,9 +33,7 @@ class FFN(Mixer):
         self,
         d_model: int,
         *,
-        kind: Literal[
-            "swiglu", "geglu", "reglu", "glu", "relu", "gelu", "silu", "relu2"
-        ] = "swiglu",  # the nonlinearity
+        kind: Kind = "swiglu",  # the nonlinearity
         d_hidden: int | None = None,  # None: 4 d_model, or 8/3 d_model where gated, for the same number of parameters
         bias: bool = False,  # biases in the projections
         dropout: float = 0.0,  # of the hidden layer, in training

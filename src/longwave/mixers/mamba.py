@@ -40,8 +40,8 @@ class Mamba(Mixer):
         d_conv: int = 4,  # taps of the short convolution
         expand: int = 2,  # inner channels, in units of d_model
         dt_rank: int | None = None,  # rank of the projection that makes Delta; None: d_model / 16, rounded up
-        dt_min: float = 1e-3,  # Delta's range at the start
-        dt_max: float = 1e-1,
+        dt_min: float = 1e-3,  # the least Delta at the start
+        dt_max: float = 1e-1,  # and the largest
     ) -> None:
         super().__init__()
         inner, rank = expand * d_model, dt_rank or math.ceil(d_model / 16)

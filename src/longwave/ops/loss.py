@@ -91,32 +91,35 @@ class _Slices(torch.autograd.Function):
     def forward(
         ctx: Any, h: Tensor, W: Tensor, target: Tensor, bias: Tensor | None, true: float, others: float, each: bool
     ) -> Tensor:
-        want = ctx.needs_input_grad
-        dh = torch.empty_like(h.reshape(-1, h.shape[-1])) if want[0] else None
-        dW = torch.zeros_like(W) if want[1] else None
-        db = torch.zeros_like(bias) if bias is not None and want[3] else None
-        losses, start = [], 0
-        for piece, goal in _slices(h, target, W):
-            stop = start + len(goal)
-            loss, dlogits = _with_gradient(piece, goal, W, bias, true, others)
-            losses.append(loss)
-            if dh is not None:
-                torch.mm(dlogits, W, out=dh[start:stop])
-            if dW is not None:
-                dW.addmm_(dlogits.T, piece)
-            if db is not None:
-                db += dlogits.sum(0)
-            start = stop
-        ctx.save_for_backward(*(t for t in (dh, dW, db) if t is not None))
-        ctx.shape, ctx.want = h.shape, (dh is not None, dW is not None, db is not None)
+        want_h, want_W, _, want_bias, *_ = ctx.needs_input_grad
+        device = h.device.type
+        product = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
+        matrix, shift = W.to(product), None if bias is None else bias.to(product)
+        losses: list[Tensor] = []
+        dh: list[Tensor] = []
+        dW = torch.zeros_like(W) if want_W else None
+        db = torch.zeros_like(bias) if bias is not None and want_bias else None
+        with torch.autocast(device, enabled=False):
+            for piece, goal in _slices(h, target, W):
+                loss, dlogits = _with_gradient(piece.to(product), goal, matrix, shift, true, others)
+                losses.append(loss)
+                if want_h:
+                    dh.append((dlogits @ matrix).to(h.dtype))
+                if dW is not None:
+                    dW += dlogits.T @ piece.to(product)
+                if db is not None:
+                    db += dlogits.sum(0)
+        ready = [torch.cat(dh).view(h.shape) if want_h else None, dW, db]
+        ctx.save_for_backward(*(t for t in ready if t is not None))
+        ctx.there = [t is not None for t in ready]
         return torch.cat(losses) if each else torch.cat(losses).sum()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         ready = iter(ctx.saved_tensors)
-        dh, dW, db = (next(ready) * grad if wanted else None for wanted in ctx.want)
-        return (None if dh is None else dh.view(ctx.shape)), dW, None, db, None, None, None
+        dh, dW, db = (next(ready) * grad if there else None for there in ctx.there)
+        return dh, dW, None, db, None, None, None
 
 
 def _slices(h: Tensor, target: Tensor, W: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -13,12 +13,12 @@ from torch import Tensor
 from longwave.data.corpus import standard_library
 from longwave.data.loader import Windows
 from longwave.data.text import read_text
+from longwave.data.tokens import Bytes
 from longwave.errors import UserError
 from longwave.ops.loss import IGNORE
 
 QUICK = 64  # windows of a quick validation
 AT_ONCE = 1 << 14  # tokens a validation batch
-COMPRESSED = 1 << 23  # compressors are given at most so much
 
 
 class Language:
@@ -33,9 +33,10 @@ class Language:
 
     def check(self, model: Any) -> None:
         if not model.causal:
-            raise UserError(
-                "this model sees the whole sequence: it cannot predict the next byte; --task masked trains it"
-            )
+            raise UserError("a model that sees the whole sequence cannot guess the next byte; --task masked trains it")
+        if len(model.out) < Bytes.size:
+            raise UserError(f"the tokens of text are {Bytes.size} bytes, this model has {len(model.out)}")
+        model(torch.zeros(1, 2, dtype=torch.long))  # a mixer that needs more than its input says so here
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         rows = torch.from_numpy(self.windows.at(step))
@@ -72,7 +73,7 @@ class Language:
 
     def baselines(self) -> dict[str, float]:
         """Bits per byte that compressors need on the same validation bytes."""
-        raw = self.valid[: min(len(self.valid), COMPRESSED)].tobytes()
+        raw = self.valid[:].tobytes()
         packed = {"gzip -9": gzip.compress(raw, 9), "xz -9": lzma.compress(raw, preset=9)}
         return {name: 8 * len(data) / len(raw) for name, data in packed.items()}
 

@@ -34,6 +34,7 @@ class Masked(Language):
         vocab = model.spec.options.get("vocab")
         if vocab != MASK + 1:
             raise UserError(f"masked bytes need a model of {MASK + 1} tokens (bytes and a mask), this one has {vocab}")
+        model(torch.zeros(1, 2, dtype=torch.long))  # a mixer that needs more than its input says so here
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         return self._hide(self.windows.at(step), (self.seed, step))

@@ -49,6 +49,8 @@ class Trainer:
     def run(self, *, tensorboard: bool = False) -> Outcome:
         """Train to the end of the plan, from the beginning or from where `resume` put us."""
         progress, ended = self.progress, "done"
+        if progress.step == 0:
+            self.save()  # a run that is killed early can be resumed
         every = self.plan.validate_every or max(1, self.steps // 10)
         with Report(self.folder, self.steps, progress, tensorboard) as report, asked_to_stop() as stop:
             while progress.step < self.steps and ended == "done":

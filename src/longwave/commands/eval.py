@@ -1,0 +1,35 @@
+"""RUN: judge a trained model on held-out text"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from longwave.commands._common import make_task, print_metrics, word
+from longwave.flags import Group, parse
+from longwave.registry import REQUIRED, Option
+
+
+def run(argv: Sequence[str]) -> None:
+    """Metrics of a trained model, on the held-out part of its own data or of other data."""
+    flags = [
+        Option("data", str | None, None, "other text: a file, a folder or a pattern"),
+        Option("context", int | None, None, "tokens that a prediction may see; None: as in training"),
+        Option("json", bool, False, "print JSON"),
+    ]
+    words, how = parse("eval", argv, [Group("judge", "on what", flags)], [word("run", REQUIRED, "a run of training")])
+    import torch
+
+    from longwave.models.store import load
+    from longwave.train.checkpoint import read_progress
+    from longwave.train.plan import Plan
+
+    about = read_progress(Path(words["run"]))
+    plan = Plan(**{**about.plan, "context": how["context"] or about.plan["context"]})
+    task = make_task(about.task["task"], how["data"] or about.task["data"], plan)
+    model = load(words["run"]).eval()
+    with torch.no_grad():
+        metrics = task.validate(model)
+    if how["json"]:
+        print(json.dumps({**metrics, "baselines": task.baselines()}))
+    else:
+        print_metrics(metrics, task)
