@@ -19,7 +19,7 @@ from longwave.train.plan import Plan
 
 def test_public_names():
     assert "mamba" in lw.list_mixers()
-    assert lw.list_mixers("*attention") == ["attention", "linear_attention"]
+    assert {"attention", "linear_attention"} <= set(lw.list_mixers("*attention"))
     assert "lm" in lw.list_models()
     assert isinstance(lw.create_mixer("gla", d_model=8), lw.Mixer)
     assert lw.ops.linear_scan.name == "linear_scan"
