@@ -61,7 +61,20 @@ def test_no_op_without_cases_or_a_fast_form(name):
     assert len(ALL[name].forms()) >= 2
 
 
-@pytest.mark.parametrize("name", ["linear_scan", "linear_recurrence", "fftconv", "short_conv", "lti", "selective_scan"])
+TWICE = [
+    "linear_scan",
+    "linear_recurrence",
+    "fftconv",
+    "short_conv",
+    "lti",
+    "selective_scan",
+    "delta_rule",
+    "wkv",
+    "min_gru",
+]
+
+
+@pytest.mark.parametrize("name", TWICE)
 def test_second_derivatives(name):
     each = ALL[name]
     case, arguments = next((c, a) for c, a in each.cases(Make(torch.float64)) if "7" in c or "3" in c)

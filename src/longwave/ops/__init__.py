@@ -1,18 +1,21 @@
 """Pure functions on tensors: what mixers are made of. Each is a plain definition with faster forms beside it."""
 
 from longwave.ops.attention import Pattern, attention
+from longwave.ops.delta_rule import delta_rule
 from longwave.ops.dispatch import use
 from longwave.ops.fftconv import fftconv, long_conv
 from longwave.ops.gated_cells import gru, lstm
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.loss import cross_entropy
 from longwave.ops.lti import discretize, discretize_diagonal, krylov, lti, vandermonde
+from longwave.ops.min_gru import min_gru
 from longwave.ops.scan import linear_scan, scan
 from longwave.ops.selective_scan import selective_scan
 from longwave.ops.short_conv import short_conv
+from longwave.ops.wkv import wkv
 
 __all__ = [
-    "Pattern", "attention", "cross_entropy", "discretize", "discretize_diagonal", "fftconv", "gru", "krylov",
-    "linear_recurrence", "linear_scan", "long_conv", "lstm", "lti", "scan", "selective_scan", "short_conv", "use",
-    "vandermonde",
+    "Pattern", "attention", "cross_entropy", "delta_rule", "discretize", "discretize_diagonal", "fftconv", "gru",
+    "krylov", "linear_recurrence", "linear_scan", "long_conv", "lstm", "lti", "min_gru", "scan", "selective_scan",
+    "short_conv", "use", "vandermonde", "wkv",
 ]  # fmt: skip

@@ -10,8 +10,7 @@ before it,
     y_i = (q_i exp(G_i))^T S  +  sum_{j <= i} (sum_c q_ic k_jc exp(G_ic - G_jc)) v_j
     S'  = diag(exp(G_C)) S  +  sum_j (k_j exp(G_C - G_j)) v_j^T
 
-Every exponent is a sum of log-decays, never a difference of long sums, so nothing overflows and -inf stays exact. One
-chunk of the whole length is the parallel form, O(T^2) work; the recurrence is the form for decoding.
+One chunk of the whole length is the parallel form, O(T^2) work; the recurrence is the form for decoding.
 
 Katharopoulos et al. 2020, eq. 18-20 (the recurrence); Yang et al. 2024, section 4 (chunks with a decay a channel);
 Dao and Gu 2024, section 6 (chunks with a decay a head).
@@ -21,11 +20,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from longwave.ops.cases import Make
+from longwave.ops.chunks import decayed_products, decays_between, in_chunks, out_of_chunks, sums_after
 from longwave.ops.dispatch import op
 from longwave.ops.precision import wide
 from longwave.ops.ragged import zero_pads
@@ -99,13 +98,12 @@ def chunked(
     size = min(
         v.shape[1], 16 if log_decay is not None and log_decay.ndim == 4 else 64
     )  # a channel's decay is [C, C, K]
-    q, k, values, log_decay = (_in_chunks(x, size) for x in _spread(q, k, v, log_decay, lengths))  # [B, n, H, C, ...]
+    q, k, values, log_decay = (in_chunks(x, size) for x in _spread(q, k, v, log_decay, lengths))
     if log_decay.ndim == 4:
         log_decay = log_decay[..., None]
     total = log_decay.cumsum(3)
-    weights = _within(q, k, log_decay)
-    to_end = _sums_after(log_decay)
-    added = torch.einsum("bnhck,bnhcv->bnhkv", k * to_end.exp(), values)
+    weights = decayed_products(q, k, decays_between(log_decay))
+    added = torch.einsum("bnhck,bnhcv->bnhkv", k * sums_after(log_decay).exp(), values)
     carry = total[:, :, :, -1].exp()[..., None]
     S = torch.zeros_like(added[:, 0]) if state is None else state
     before = []
@@ -113,29 +111,7 @@ def chunked(
         before.append(S)
         S = kept * S + new
     y = weights @ values + (q * total.exp()) @ torch.stack(before, 1)
-    return y.transpose(2, 3).flatten(1, 2)[:, : v.shape[1]].to(v.dtype), None if state is None else S
-
-
-def _within(q: Tensor, k: Tensor, log_decay: Tensor) -> Tensor:
-    """[B, n, H, C, C]: how much of token j's value reaches token i of the same chunk."""
-    C, lower = q.shape[3], torch.ones(q.shape[3], q.shape[3], dtype=torch.bool, device=q.device).tril()
-    spread = log_decay[:, :, :, :, None].expand(-1, -1, -1, -1, C, -1)  # row i, column j: the decay of step i
-    sums = spread.masked_fill(~lower.tril(-1)[..., None], 0.0).cumsum(3)  # of steps j+1 .. i
-    decay = torch.where(lower[..., None], sums.exp(), 0.0)
-    if decay.shape[-1] == 1:
-        return (q @ k.transpose(-1, -2)) * decay[..., 0]
-    return torch.einsum("bnhik,bnhjk,bnhijk->bnhij", q, k, decay)
-
-
-def _sums_after(x: Tensor) -> Tensor:
-    """Sum of the later steps of the chunk, along axis 3."""
-    later = F.pad(x[:, :, :, 1:], (0, 0, 0, 1))
-    return later.flip(3).cumsum(3).flip(3)
-
-
-def _in_chunks(x: Tensor, size: int) -> Tensor:
-    x = F.pad(x, [0, 0] * (x.ndim - 2) + [0, -x.shape[1] % size])  # zeros: no key, no decay
-    return x.unflatten(1, (-1, size)).transpose(2, 3)
+    return out_of_chunks(y, v.shape[1]).to(v.dtype), None if state is None else S
 
 
 def _spread(
