@@ -35,14 +35,19 @@ class Pattern:
     window: int | None = None  # and of these only those nearer than `window`
     slopes: Float[Tensor, " H"] | None = None  # ALiBi: with each position of distance a head's bias falls by its slope
     aligned: bool = False  # a promise: the last T keys are the queries' own, and earlier keys precede them in order
+    block: int | None = None  # time is cut into blocks of this many: a query sees the keys of its own block
+    first: int = 0  # keys at positions below this are seen from outside the window and the block too
 
     def sees(self, q_pos: Int[Tensor, "#B T"], k_pos: Int[Tensor, "#B S"]) -> Bool[Tensor, "#B T S"]:
         gap = q_pos[:, :, None] - k_pos[:, None, :]
         seen = (k_pos >= 0)[:, None, :].expand_as(gap)
         if self.causal:
             seen = seen & (gap >= 0)
+        ever = (k_pos < self.first)[:, None, :]
         if self.window is not None:
-            seen = seen & (gap.abs() < self.window)
+            seen = seen & ((gap.abs() < self.window) | ever)
+        if self.block is not None:
+            seen = seen & ((q_pos[:, :, None] // self.block == k_pos[:, None, :] // self.block) | ever)
         return seen
 
     def bias(self, q_pos: Int[Tensor, "#B T"], k_pos: Int[Tensor, "#B S"]) -> Float[Tensor, "#B H T S"] | None:
@@ -97,6 +102,8 @@ def attention_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
         for T, window in ((23, 4), (8, 8), (9, 1), (5, 30)):
             yield f"window {window}, causal={causal}, T={T}", dict(**qkv(2, T, T), pattern=Pattern(causal, window))
         yield f"slopes, causal={causal}", dict(**qkv(1, 11, 11), pattern=Pattern(causal, 3, slopes))
+    yield "blocks", dict(**qkv(1, 11, 11), pattern=Pattern(block=4))
+    yield "a window and the first", dict(**qkv(2, 23, 23), pattern=Pattern(False, 3, first=2))
     past = torch.tensor([[0], [2], [5]]) + torch.arange(4)
     buffer = torch.arange(12).expand(3, 12)
     yield "a cache, rows at different places", dict(**qkv(3, 4, 12), q_pos=past, k_pos=buffer)
@@ -118,6 +125,8 @@ def _band_when(
 ) -> str:  # fmt: skip
     if pattern.window is None:
         return "no window"
+    if pattern.first:
+        return "the first keys are out of the band's reach"
     if not (pattern.aligned or (q_pos is None and k_pos is None)) or q.shape[1] > k.shape[1]:
         return "keys are not in the order of the queries"
     return _fused_when(dropout)
@@ -163,7 +172,8 @@ def fused(
     k_pos: Tensor | None = None, scale: float | None = None, dropout: float = 0.0,
 ) -> Tensor:  # fmt: skip
     T, S = q.shape[1], k.shape[1]
-    plain = q_pos is None and k_pos is None and pattern.window is None and pattern.slopes is None
+    free = pattern.window is None and pattern.block is None and pattern.slopes is None
+    plain = q_pos is None and k_pos is None and free
     plain = plain and S >= 16  # among fewer keys torch's kernel loses a NaN, unless it is given a mask
     triangle = plain and pattern.causal and T == S
     mask = blind = None
