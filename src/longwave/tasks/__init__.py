@@ -1,10 +1,11 @@
 """A task = batches + loss + metrics: what training needs to know of the work to be done."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 
+@runtime_checkable
 class Task(Protocol):
     def check(self, model: Any) -> None:
         """Raise if this model cannot do the task."""
