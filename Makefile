@@ -18,11 +18,11 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
 
-docs: .venv/test
-	$(BIN)/python docs/build.py
+docs: .venv/docs
+	$(BIN)/python docs/build.py --table
 
 clean:
-	rm -rf .venv runs site
+	rm -rf .venv runs site build
 
 .venv/python: constraints.txt
 	$(PYTHON) -m venv .venv
@@ -35,4 +35,8 @@ clean:
 
 .venv/test: .venv/python pyproject.toml
 	$(INSTALL) --editable '.[test]'
+	touch $@
+
+.venv/docs: .venv/test
+	$(INSTALL) --editable '.[docs]'
 	touch $@

@@ -26,7 +26,6 @@ def run(argv: Sequence[str]) -> int:
         from longwave.train.checkpoint import read_progress
 
         stored = read_progress(Path(resume)).plan
-        stored = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
         own = Group("run", "which run", [Option("resume", str, REQUIRED, "the run to go on with"), BOARD])
         _, run, plan = parse(
             "train", argv, [own, Group("training", "changes to its plan", plan_options, defaults=stored)]

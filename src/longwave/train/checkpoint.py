@@ -48,9 +48,11 @@ def read_progress(folder: Path) -> Progress:
     if not file.exists():
         raise UserError(f"there is no run in {folder} to resume: no last.safetensors")
     try:
-        return Progress(**json.loads(read_header(file, kind="model")["progress"]))
+        progress = Progress(**json.loads(read_header(file, kind="model")["progress"]))
     except (KeyError, TypeError, json.JSONDecodeError) as problem:
         raise UserError(f"{file} is damaged: it does not say how far its run had come") from problem
+    progress.plan = {name: tuple(v) if isinstance(v, list) else v for name, v in progress.plan.items()}
+    return progress
 
 
 def restore(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> None:

@@ -63,8 +63,8 @@ class Report:
 class Lines:
     """Progress as plain lines, one in a while."""
 
-    def __init__(self, steps: int, out: TextIO) -> None:
-        self.steps, self.out, self.spoken = steps, out, -QUIET
+    def __init__(self, steps: int) -> None:
+        self.steps, self.spoken = steps, -QUIET
 
     def step(self, done: int, left: float, facts: str) -> None:
         if time.monotonic() - self.spoken >= QUIET or done == self.steps:
@@ -72,7 +72,7 @@ class Lines:
             self.say(f"step {done}/{self.steps}  {facts}  {clock(left)} left")
 
     def say(self, line: str) -> None:
-        print(line, file=self.out, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 class Bar:
@@ -90,16 +90,16 @@ class Bar:
 
 
 @contextmanager
-def open_screen(steps: int, done: int, out: TextIO = sys.stderr) -> Iterator[Lines | Bar]:
-    if not out.isatty():
-        yield Lines(steps, out)
+def open_screen(steps: int, done: int) -> Iterator[Lines | Bar]:
+    if not sys.stderr.isatty():
+        yield Lines(steps)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as RichProgress
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}  {task.fields[facts]}"))
-    with RichProgress(*columns, console=Console(file=out)) as bar:
+    with RichProgress(*columns, console=Console(stderr=True)) as bar:
         yield Bar(steps, done, bar)
 
 
