@@ -1,7 +1,7 @@
 """The documentation, made from what the code says of itself.
 
     python docs/build.py            pages into build/docs, the site into site/
-    python docs/build.py --table    measures every mixer first and rewrites docs/mixers.md, which is kept in the repository
+    python docs/build.py --table    measures every mixer first and rewrites docs/mixers.md, which the repository keeps
 
 A page per mixer, op and model comes from docstrings and signatures; pages written by hand lie beside this file.
 """
@@ -154,10 +154,10 @@ def write_table(file: Path = ROOT / "docs" / "mixers.md") -> None:
         rows = list(pool.map(measured, mixers.names()))
     head = f"""# Every mixer
 
-Made by `make docs`. State: bytes a row at width {WIDTH} in float32 after {SHORT:,} tokens ("then": after {LONG:,}). Laws: how many of
-the ten hold in float64 (a mixer that sees the whole sequence has no state, so three of them do not apply). Compared with:
-the oracle of `tests/oracles`, and the largest difference from it over outputs, states and gradients, in float64, relative
-to one plus the largest value.
+Made by `make docs`. State: bytes a row at width {WIDTH} in float32 after {SHORT:,} tokens ("then": after
+{LONG:,}). Laws: how many of the ten hold in float64 (one that sees the whole sequence has no state: three of them
+do not apply). Compared with: the oracle of `tests/oracles`, and the largest difference from it over outputs, states and
+gradients, in float64, relative to one plus the largest value.
 
 | mixer | paper | cost | state | laws kept | compared with, largest difference |
 |---|---|---|---|---|---|

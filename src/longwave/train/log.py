@@ -72,7 +72,8 @@ class Lines:
             self.say(f"step {done}/{self.steps}  {facts}  {clock(left)} left")
 
     def say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 class Bar:
