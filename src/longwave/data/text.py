@@ -4,6 +4,7 @@ Bytes are the tokens. Byte 0 never occurs in text: it stands between documents, 
 """
 
 import glob
+import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,12 +60,12 @@ def read_text(where: str) -> Text:
     """The text of a file, of all files below a folder, or of all that match a glob, in the order of their paths."""
     path = Path(where).expanduser()
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        files = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
     elif path.exists():
         files = [path]
     else:
         files = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if os.path.isfile(p))
-    if not files:
+    if not files or not where:
         raise UserError(f"no text at {where!r}: give a file, a folder, or a pattern such as 'notes/**/*.md'")
     text = Text([document for file in files if len(document := _map(file))])
     if len(text) == 0:
@@ -72,11 +73,19 @@ def read_text(where: str) -> Text:
     return text
 
 
+def _hidden(path: Path) -> bool:
+    return any(name.startswith(".") for name in path.parts)
+
+
 def _map(file: Path) -> NDArray[np.uint8]:
     try:
         if file.stat().st_size == 0:
             return np.zeros(0, np.uint8)
-        mapped = np.memmap(file, dtype=np.uint8, mode="r")
+        with file.open("rb") as opened:
+            held = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(held, "madvise"):
+            held.madvise(mmap.MADV_RANDOM)  # windows lie anywhere: reading ahead would fill memory with the rest
+        mapped = np.frombuffer(held, np.uint8)
     except OSError as problem:
         raise UserError(f"cannot read {file}: {os.strerror(problem.errno or 0).lower()}") from problem
     zeros = np.flatnonzero(mapped[:LOOK] == END)

@@ -13,7 +13,7 @@ class Bytes:
     end = END
 
     def encode(self, text: str) -> list[int]:
-        return list(text.encode("utf-8"))
+        return list(text.encode("utf-8", errors="surrogateescape"))  # a command line's stray bytes
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Bytes that are no UTF-8 become the replacement character."""

@@ -1,8 +1,10 @@
 """Next-byte prediction on text, judged in bits per byte beside general-purpose compressors."""
 
+import functools
 import gzip
 import lzma
 import math
+import os
 import zlib
 from typing import Any
 
@@ -12,23 +14,25 @@ from torch import Tensor
 
 from longwave.data.corpus import standard_library
 from longwave.data.loader import Windows
-from longwave.data.text import read_text
+from longwave.data.text import Text, read_text
 from longwave.data.tokens import Bytes
 from longwave.errors import UserError
 from longwave.ops.loss import IGNORE
 
 QUICK = 64  # windows of a quick validation
 AT_ONCE = 1 << 14  # tokens a validation batch
+PIECES, PIECE = 64, 1 << 16  # how many bytes of a text are looked at to notice that it changed
 
 
 class Language:
     def __init__(self, data: str | None, *, context: int, batch: int, seed: int) -> None:
-        self.data, self.context = data, context
+        self.data, self.context = data and os.path.abspath(os.path.expanduser(data)), context
         self.train, self.valid = standard_library() if data is None else read_text(data).split()
+        whose = "the embedded corpus" if data is None else data
         for name, text in (("training", self.train), ("validation", self.valid)):
             if len(text) < context + 1:
-                raise UserError(f"the {name} text of {data} has {len(text)} bytes, less than a context of {context}: "
-                                "give more text or a smaller --context")  # fmt: skip
+                raise UserError(f"the {name} text of {whose} has {len(text)} bytes, too few for a context "
+                                f"of {context}: give more text or a smaller --context")  # fmt: skip
         self.windows = Windows(self.train, context + 1, batch, seed)
 
     def check(self, model: Any) -> None:
@@ -78,5 +82,17 @@ class Language:
         return {name: 8 * len(data) / len(raw) for name, data in packed.items()}
 
     def describe(self) -> dict[str, Any]:
-        mark = zlib.crc32(self.train[:65536].tobytes() + self.train[max(0, len(self.train) - 65536) :].tobytes())
-        return {"task": "language", "data": self.data, "bytes": len(self.train), "mark": mark}
+        size = len(self.train)
+        return {
+            "task": "language",
+            "data": self.data,
+            "bytes": size,
+            "mark": _mark(self.train),
+            "held_out": _mark(self.valid),
+        }
+
+
+def _mark(text: Text) -> int:
+    """A checksum of the whole text, or of pieces all over it where it is long."""
+    starts = range(0, len(text), max(PIECE, len(text) // PIECES))
+    return functools.reduce(lambda mark, start: zlib.crc32(text[start : start + PIECE].tobytes(), mark), starts, 0)
