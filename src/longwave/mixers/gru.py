@@ -15,16 +15,11 @@ Deviations: the reset gate applies after the matrix product, as in torch.nn.GRU 
 import math
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from longwave.mixer import Mixer
+from longwave.mixers.rnn import Hidden
 from longwave.ops.gated_cells import gru
-from longwave.state import State
-
-
-class Hidden(State):
-    h: Float[Tensor, "B D"]
 
 
 class GRU(Mixer):

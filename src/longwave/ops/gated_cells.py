@@ -1,13 +1,15 @@
-"""LSTM and GRU over time.
+"""LSTM and GRU, a step and over time.
 
     lstm    i, f, g, o = W x_t + U h_{t-1} + b      c_t = s(f) c_{t-1} + s(i) tanh(g)      h_t = s(o) tanh(c_t)
     gru     r, z = s(W x_t + U h_{t-1} + b)         n = tanh(W x_t + b + r (U h_{t-1} + b_n))
             h_t = (1 - z) n + z h_{t-1}
 
 s is the logistic function. The order of the gates, and in the GRU the reset applied after the matrix product, are
-those of torch.nn. The inputs of all steps are projected in one product; only U h is sequential.
+those of torch.nn. The inputs of all steps are projected in one product; only U h is sequential. `lstm_cell` and
+`gru_cell` are one step of each, for mixers that change a gate or do something between steps.
 
-Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000; Cho et al. 2014.
+Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000; Cho et al. 2014; the refine gate, Gu et al.
+2020.
 """
 
 from collections.abc import Iterator
@@ -22,6 +24,55 @@ from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
 
 Cells = tuple[Tensor, Tensor]
+
+
+def keep_gate(f: Float[Tensor, "*B D"], refine: Float[Tensor, "*B D"] | None = None) -> Float[Tensor, "*B D"]:
+    """How much is kept: s(f), or with a refine gate r somewhere in its band: r (1 - (1 - s(f))^2) + (1 - r) s(f)^2."""
+    f = torch.sigmoid(f)
+    if refine is None:
+        return f
+    r = torch.sigmoid(refine)
+    return r * (1 - (1 - f) ** 2) + (1 - r) * f**2
+
+
+def uniform_bias(d_model: int) -> Float[Tensor, " D"]:
+    """A bias for which s(bias) is spread uniformly over (1/d, 1 - 1/d): time scales from 1 to d (Gu et al. 2020)."""
+    least = min(0.5, 1 / d_model)
+    return torch.empty(d_model).uniform_(least, 1 - least).logit()
+
+
+def lstm_cell(
+    gates: Float[Tensor, "B gates"],
+    U: Float[Tensor, "gates D"],
+    h: Float[Tensor, "B D"],
+    c: Float[Tensor, "B D"],
+    refined: bool = False,
+    tied: bool = False,
+) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D"]]:
+    """The next (h, c), from W x_t + b of the gates i, f, g, o, and a last one if `refined`.
+
+    `tied` leaves out i: what is not kept is taken in.
+    """
+    parts = list((gates + F.linear(h, U)).chunk(4 + refined - tied, -1))
+    take = None if tied else torch.sigmoid(parts.pop(0))
+    f, g, o, *refine = parts
+    keep = keep_gate(f, *refine)
+    c = keep * c + (1 - keep if take is None else take) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_cell(
+    gates: Float[Tensor, "B gates"],
+    U: Float[Tensor, "gates D"],
+    b_n: Float[Tensor, " D"],
+    h: Float[Tensor, "B D"],
+) -> Float[Tensor, "B D"]:
+    """The next h, from W x_t + b of the gates r, z, n, and where there is a fourth, of the one that refines z."""
+    n_gates = len(U) // len(b_n)
+    (r, z, n, *refine), (ur, uz, un, *u_refine) = gates.chunk(n_gates, -1), F.linear(h, U).chunk(n_gates, -1)
+    z = keep_gate(z + uz, *(a + b for a, b in zip(refine, u_refine, strict=True)))
+    n = torch.tanh(n + torch.sigmoid(r + ur) * (un + b_n))
+    return (1 - z) * n + z * h
 
 
 @op
@@ -39,9 +90,8 @@ def lstm(
         h, c = state
     ys = []
     for t, gates in enumerate(F.linear(x, W, b).unbind(1)):
-        i, f, g, o = (gates + F.linear(h, U)).chunk(4, -1)
-        c = _keep(c, torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), t, lengths)
-        h = _keep(h, torch.sigmoid(o) * torch.tanh(c), t, lengths)
+        new_h, new_c = lstm_cell(gates, U, h, c)
+        h, c = _keep(h, new_h, t, lengths), _keep(c, new_c, t, lengths)
         ys.append(h)
     return torch.stack(ys, 1), None if state is None else (h, c)
 
@@ -60,10 +110,7 @@ def gru(
     h = x.new_zeros(len(x), U.shape[1]) if state is None else state
     ys = []
     for t, gates in enumerate(F.linear(x, W, b).unbind(1)):
-        (r, z, n), (ur, uz, un) = gates.chunk(3, -1), F.linear(h, U).chunk(3, -1)
-        z = torch.sigmoid(z + uz)
-        n = torch.tanh(n + torch.sigmoid(r + ur) * (un + b_n))
-        h = _keep(h, (1 - z) * n + z * h, t, lengths)
+        h = _keep(h, gru_cell(gates, U, b_n, h), t, lengths)
         ys.append(h)
     return torch.stack(ys, 1), None if state is None else h
 

@@ -1,0 +1,90 @@
+"""What recurrent networks are for and known for: gates, orthogonality, differential equations, vanishing gradients."""
+
+import math
+
+import pytest
+import torch
+
+import longwave as lw
+from longwave import mixers
+from longwave.mixers.gru import GRU
+from longwave.mixers.lstm import LSTM
+from longwave.ops.gated_cells import keep_gate, uniform_bias
+from longwave.probe.gradient import gradient_by_lag
+
+
+def test_the_forget_bias_is_where_a_cell_starts_from():
+    open_, shut = (LSTM(8, forget_bias=bias) for bias in (5.0, -5.0))
+    for mixer, kept in ((open_, 1 / (1 + math.exp(-5))), (shut, 1 / (1 + math.exp(5)))):
+        with torch.no_grad():
+            mixer.U.zero_()
+            state = mixer.init_state(1)
+            _, after = mixer(torch.zeros(1, 1, 8), type(state)(state.h, torch.ones(1, 8)))
+        assert torch.allclose(after.c, torch.full((1, 8), kept))
+
+
+def test_the_refine_gate_moves_the_keep_gate_within_its_band():
+    f, r = torch.randn(1000, dtype=torch.float64) * 3, torch.randn(1000, dtype=torch.float64) * 3
+    sf, sr = torch.sigmoid(f), torch.sigmoid(r)
+    by_formula = sr * (1 - (1 - sf) ** 2) + (1 - sr) * sf**2
+    assert (keep_gate(f, r) - by_formula).abs().max() <= 1e-7
+    assert (keep_gate(f, torch.full_like(f, 40.0)) - (1 - (1 - sf) ** 2)).abs().max() <= 1e-7  # forgets less
+    assert (keep_gate(f, torch.full_like(f, -40.0)) - sf**2).abs().max() <= 1e-7  # and more
+    assert torch.equal(keep_gate(f), sf)
+
+
+@pytest.mark.parametrize("name", ["urlstm", "urgru"])
+def test_keep_gates_start_uniformly_spread(name):
+    d = 512
+    mixer = mixers.create(name, d)
+    bias = mixer.b[:d] if name == "urlstm" else mixer.b[d : 2 * d]
+    kept = torch.sigmoid(bias)
+    assert 1 / d <= kept.min() and kept.max() <= 1 - 1 / d
+    deciles = torch.histc(kept, 10, 0, 1) / d
+    assert (deciles - 0.1).abs().max() < 0.05
+    assert torch.equal(mixer.b[-d:], -bias)
+    assert uniform_bias(1).isfinite().all()
+
+
+def test_without_their_changes_the_refined_cells_are_the_plain_ones():
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    for name, plain, off in (
+        ("urlstm", LSTM, dict(refine=False, uniform=False, tied=False)),
+        ("urgru", GRU, dict(refine=False, uniform=False)),
+    ):
+        torch.manual_seed(5)
+        right = plain(8).double()
+        torch.manual_seed(5)
+        ours = mixers.create(name, 8, **off).double()
+        with lw.ops.use("reference"):
+            assert torch.equal(ours(x)[0], right(x)[0])
+
+
+def test_gradients_vanish_in_an_rnn_and_not_in_attention():
+    x = torch.randn(4, 65, 8)
+    rnn, attention = (gradient_by_lag(mixers.create(name, 8), x) for name in ("rnn", "attention"))
+    assert rnn.shape == (65,)
+    assert rnn[64] < 1e-4 * rnn[1]
+    per_step = (rnn[40] / rnn[8]) ** (1 / 32)
+    assert per_step < 0.9  # exponentially
+    assert attention[1:].min() > 0.2 * attention[1:].max()
+
+
+def test_gradients_of_a_linear_rnn_are_powers_of_its_matrix():
+    rnn = mixers.create("rnn", 6, activation="relu").double()
+    with torch.no_grad():
+        rnn.U.abs_()
+        rnn.W.abs_()
+    found = gradient_by_lag(rnn, torch.rand(3, 12, 6, dtype=torch.float64))  # all positive: relu does nothing
+    for lag in range(12):
+        jacobian = (torch.matrix_power(rnn.U, lag) @ rnn.W).detach()
+        assert float(found[lag]) == pytest.approx(float(jacobian.norm()))
+
+
+def test_the_gradient_probe_takes_models_and_estimates_wide_ones():
+    model = lw.create_model("lm", mixer="gla", d_model=16, n_layers=1)
+    tokens = torch.randint(256, (2, 20))
+    exact = gradient_by_lag(model, tokens, directions=16)
+    assert exact.shape == (20,) and bool((exact > 0).all())
+    guessed = torch.stack([gradient_by_lag(model, tokens, directions=4) for _ in range(40)]).square().mean(0).sqrt()
+    assert (guessed / exact - 1).abs().max() < 0.25
