@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -94,19 +95,19 @@ def test_what_is_no_text_is_said_to_be_none(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="needs root, to become somebody else")
-def test_unreadable_files_are_named(tmp_path_factory):
-    open_to_all = tmp_path_factory.mktemp("open")
-    for folder in (open_to_all, *open_to_all.parents[:2]):
-        folder.chmod(0o755)
-    secret = open_to_all / "secret.txt"
-    secret.write_text("text")
-    secret.chmod(0o600)
-    os.seteuid(65534)
-    try:
-        with pytest.raises(UserError, match=r"cannot read .*secret\.txt: permission denied"):
-            read_text(str(secret))
-    finally:
-        os.seteuid(0)
+@pytest.mark.parametrize("closed", ["file", "folder"])
+def test_unreadable_files_are_named(closed):
+    with tempfile.TemporaryDirectory() as folder:  # tmp_path lies below a folder that nobody else may enter
+        Path(folder).chmod(0o755 if closed == "file" else 0o700)
+        secret = Path(folder) / "secret.txt"
+        secret.write_text("text")
+        secret.chmod(0o600)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(UserError, match=r"cannot read .*secret\.txt: permission denied"):
+                read_text(str(secret))
+        finally:
+            os.seteuid(0)
 
 
 @pytest.mark.parametrize("task", [Language, Masked])

@@ -59,12 +59,15 @@ class Text:
 def read_text(where: str) -> Text:
     """The text of a file, of all files below a folder, or of all that match a glob, in the order of their paths."""
     path = Path(where).expanduser()
-    if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
-    elif path.exists():
-        files = [path]
-    else:
-        files = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if os.path.isfile(p))
+    try:
+        if path.is_dir():
+            files = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
+        elif path.exists():
+            files = [path]
+        else:
+            files = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if os.path.isfile(p))
+    except OSError as problem:  # a folder on the way that may not be entered
+        raise _unreadable(path, problem) from problem
     if not files or not where:
         raise UserError(f"no text at {where!r}: give a file, a folder, or a pattern such as 'notes/**/*.md'")
     text = Text([document for file in files if len(document := _map(file))])
@@ -77,6 +80,10 @@ def _hidden(path: Path) -> bool:
     return any(name.startswith(".") for name in path.parts)
 
 
+def _unreadable(path: Path, problem: OSError) -> UserError:
+    return UserError(f"cannot read {path}: {os.strerror(problem.errno or 0).lower()}")
+
+
 def _map(file: Path) -> NDArray[np.uint8]:
     try:
         if file.stat().st_size == 0:
@@ -87,7 +94,7 @@ def _map(file: Path) -> NDArray[np.uint8]:
             held.madvise(mmap.MADV_RANDOM)  # windows lie anywhere: reading ahead would fill memory with the rest
         mapped = np.frombuffer(held, np.uint8)
     except OSError as problem:
-        raise UserError(f"cannot read {file}: {os.strerror(problem.errno or 0).lower()}") from problem
+        raise _unreadable(file, problem) from problem
     zeros = np.flatnonzero(mapped[:LOOK] == END)
     if len(zeros):
         raise UserError(f"{file} is binary, not text: byte {zeros[0]} is zero")
