@@ -1,5 +1,7 @@
 """Softmax attention: y_t = sum_s w_ts v_s, with w_t = softmax_s(scale q_t k_s + bias_ts) over the s that t may see.
 
+The match of a query and a key is their dot product, or any `score(q, k)` that gives [B, H, T, S].
+
 Who sees whom is a `Pattern` of positions, so one op serves full and causal attention, a cache, a ring, a window,
 padding and an encoder's memory: a query stands at `q_pos`, a key at `k_pos`, and a negative `k_pos` is nobody's. A
 query that sees nothing gives exactly 0, with a clean gradient.
@@ -10,10 +12,11 @@ Forms: the definition holds all weights, O(T S) memory, and so takes dropout and
 torch's kernel; `band` visits only the blocks that a window reaches, O(T window) time and memory.
 
 Vaswani et al. 2017, section 3.2 (the scaled dot product); Press et al. 2022, section 3 (ALiBi: the bias -slope (t -
-s)).
+s)); Raffel et al. 2020, section 2.1 (a learned bias for each head and bucket of distances).
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +40,9 @@ class Pattern:
     aligned: bool = False  # a promise: the last T keys are the queries' own, and earlier keys precede them in order
     block: int | None = None  # time is cut into blocks of this many: a query sees the keys of its own block
     first: int = 0  # keys at positions below this are seen from outside the window and the block too
+    mask: Bool[Tensor, "#B T S"] | None = None  # and of all these only those that are True here
+    table: Float[Tensor, "H N"] | None = None  # a bias for each head and bucket of distances, near ones one a bucket
+    farthest: int = 128  # distances from here on share the last bucket
 
     def sees(self, q_pos: Int[Tensor, "#B T"], k_pos: Int[Tensor, "#B S"]) -> Bool[Tensor, "#B T S"]:
         gap = q_pos[:, :, None] - k_pos[:, None, :]
@@ -48,13 +54,41 @@ class Pattern:
             seen = seen & ((gap.abs() < self.window) | ever)
         if self.block is not None:
             seen = seen & ((q_pos[:, :, None] // self.block == k_pos[:, None, :] // self.block) | ever)
-        return seen
+        return seen if self.mask is None else seen & self.mask
+
+    @property
+    def biased(self) -> bool:
+        return self.slopes is not None or self.table is not None
 
     def bias(self, q_pos: Int[Tensor, "#B T"], k_pos: Int[Tensor, "#B S"]) -> Float[Tensor, "#B H T S"] | None:
-        if self.slopes is None:
-            return None
-        gap = (q_pos[:, :, None] - k_pos[:, None, :]).abs()
-        return -self.slopes[:, None, None] * gap[:, None]
+        gap = q_pos[:, :, None] - k_pos[:, None, :]
+        bias = None
+        if self.slopes is not None:
+            bias = -self.slopes[:, None, None] * gap.abs()[:, None]
+        if self.table is not None:
+            found = F.embedding(self._bucket(gap), self.table.T).permute(0, 3, 1, 2)
+            bias = found if bias is None else bias + found
+        return bias
+
+    def _bucket(self, gap: Int[Tensor, "#B T S"]) -> Int[Tensor, "#B T S"]:
+        """A distance each for half of the buckets, growing ranges for the others; both ways, a half each way."""
+        assert self.table is not None
+        n = self.table.shape[1] // (1 if self.causal else 2)
+        far, near = gap.clamp_min(0) if self.causal else gap.abs(), n // 2
+        grown = torch.log(far.clamp_min(1).float() / near) / math.log(self.farthest / near) * (n - near)
+        bucket = torch.where(far < near, far, (near + grown.long()).clamp_max(n - 1))
+        return bucket if self.causal else bucket + n * (gap < 0)
+
+
+def weigh(scores: Float[Tensor, "*B S"], seen: Bool[Tensor, "*#B S"]) -> Float[Tensor, "*B S"]:
+    """The softmax of the scores over what is seen, in at least float32; zeros where nothing is."""
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~seen, -torch.inf)
+    small = torch.finfo(scores.dtype)
+    weights = torch.exp(scores - scores.detach().amax(-1, keepdim=True).clamp_min(small.min))
+    return weights / weights.sum(-1, keepdim=True).clamp_min(small.tiny)
+
+
+Score = Callable[[Tensor, Tensor], Tensor]
 
 
 @op
@@ -67,22 +101,24 @@ def attention(
     k_pos: Int[Tensor, "#B S"] | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
+    score: Score | None = None,
 ) -> Float[Tensor, "B T H V"]:
-    """By default keys stand at 0, 1, 2 ..., the queries at the last T of these, and the scale is 1 / sqrt(K).
+    """By default keys stand at 0, 1, 2 ..., the queries at the last T of these; the scale of a dot product is
+    1 / sqrt(K), of another score 1.
 
     A position tensor has B rows, or one for all.
     """
     q_pos, k_pos = _positions(q, k, q_pos, k_pos)
     k, v = _for_each_head(k, q), _for_each_head(v, q)
-    scores = torch.einsum("bthk,bshk->bhts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if score is None:
+        scores = torch.einsum("bthk,bshk->bhts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    else:
+        scores = score(q, k) * (1.0 if scale is None else scale)
     bias = pattern.bias(q_pos, k_pos)
     if bias is not None:
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         scores = scores + bias.to(scores)
-    scores = scores.masked_fill(~pattern.sees(q_pos, k_pos)[:, None], -torch.inf)
-    small = torch.finfo(scores.dtype)
-    weights = torch.exp(scores - scores.detach().amax(-1, keepdim=True).clamp_min(small.min))
-    weights = weights / weights.sum(-1, keepdim=True).clamp_min(small.tiny)
+    weights = weigh(scores, pattern.sees(q_pos, k_pos)[:, None])
     record("weights", weights)
     return torch.einsum("bhts,bshv->bthv", F.dropout(weights, dropout).to(v.dtype), v)
 
@@ -102,6 +138,11 @@ def attention_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
         for T, window in ((23, 4), (8, 8), (9, 1), (5, 30)):
             yield f"window {window}, causal={causal}, T={T}", dict(**qkv(2, T, T), pattern=Pattern(causal, window))
         yield f"slopes, causal={causal}", dict(**qkv(1, 11, 11), pattern=Pattern(causal, 3, slopes))
+        table = make.normal(2, 8).detach()
+        yield f"a table, causal={causal}", dict(**qkv(1, 25, 25), pattern=Pattern(causal, 6, table=table, farthest=12))
+    mask = make.integers(2, 2, 9, 11) > 0
+    yield "a mask", dict(**qkv(2, 9, 11), pattern=Pattern(causal=False, mask=mask))
+    yield "another score", dict(**qkv(2, 9, 9), score=lambda q, k: torch.einsum("bthk,bshk->bhts", q.sin(), k.cos()))
     yield "blocks", dict(**qkv(1, 11, 11), pattern=Pattern(block=4))
     yield "a window and the first", dict(**qkv(2, 23, 23), pattern=Pattern(False, 3, first=2))
     past = torch.tensor([[0], [2], [5]]) + torch.arange(4)
@@ -113,7 +154,9 @@ def attention_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "a memory, one row empty", dict(**qkv(3, 4, 5), pattern=Pattern(causal=False), k_pos=memory)
 
 
-def _fused_when(dropout: float = 0.0, **_: Any) -> str:
+def _fused_when(dropout: float = 0.0, score: Score | None = None, **_: Any) -> str:
+    if score is not None:
+        return "the score is not a dot product"
     if dropout:
         return "dropout needs the weights"
     return "the weights are being recorded" if is_recording() else ""
@@ -121,15 +164,15 @@ def _fused_when(dropout: float = 0.0, **_: Any) -> str:
 
 def _band_when(
     q: Tensor, k: Tensor, pattern: Pattern = Pattern(), q_pos: Tensor | None = None, k_pos: Tensor | None = None,
-    dropout: float = 0.0, **_: Any,
+    dropout: float = 0.0, score: Score | None = None, **_: Any,
 ) -> str:  # fmt: skip
     if pattern.window is None:
         return "no window"
-    if pattern.first:
-        return "the first keys are out of the band's reach"
+    if pattern.first or pattern.mask is not None:
+        return "the band does not know the first keys, or a mask"
     if not (pattern.aligned or (q_pos is None and k_pos is None)) or q.shape[1] > k.shape[1]:
         return "keys are not in the order of the queries"
-    return _fused_when(dropout)
+    return _fused_when(dropout, score)
 
 
 def _band_worth(q: Tensor, pattern: Pattern, **_: Any) -> str:
@@ -139,7 +182,7 @@ def _band_worth(q: Tensor, pattern: Pattern, **_: Any) -> str:
 @attention.form("torch.band", when=_band_when, worth=_band_worth)
 def band(
     q: Tensor, k: Tensor, v: Tensor, pattern: Pattern = Pattern(), q_pos: Tensor | None = None,
-    k_pos: Tensor | None = None, scale: float | None = None, dropout: float = 0.0,
+    k_pos: Tensor | None = None, scale: float | None = None, dropout: float = 0.0, score: Score | None = None,
 ) -> Tensor:  # fmt: skip
     """Queries in blocks of the window's size; each sees its own block of keys and the one before (and after)."""
     assert pattern.window is not None
@@ -169,10 +212,10 @@ def band(
 @attention.form("torch.fused", when=_fused_when)
 def fused(
     q: Tensor, k: Tensor, v: Tensor, pattern: Pattern = Pattern(), q_pos: Tensor | None = None,
-    k_pos: Tensor | None = None, scale: float | None = None, dropout: float = 0.0,
+    k_pos: Tensor | None = None, scale: float | None = None, dropout: float = 0.0, score: Score | None = None,
 ) -> Tensor:  # fmt: skip
     T, S = q.shape[1], k.shape[1]
-    free = pattern.window is None and pattern.block is None and pattern.slopes is None
+    free = pattern.window is None and pattern.block is None and pattern.mask is None and not pattern.biased
     plain = q_pos is None and k_pos is None and free
     plain = plain and S >= 16  # among fewer keys torch's kernel loses a NaN, unless it is given a mask
     triangle = plain and pattern.causal and T == S

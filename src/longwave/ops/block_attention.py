@@ -11,28 +11,17 @@ Child et al. 2019, section 4 (factorised patterns); Zaheer et al. 2020, section 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from longwave.ops.attention import Pattern, attention
 from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
-
-
-@dataclass(frozen=True)
-class _Listed(Pattern):
-    """A pattern among the keys that are listed."""
-
-    mask: Bool[Tensor, "#B T S"] | None = None
-
-    def sees(self, q_pos: Int[Tensor, "#B T"], k_pos: Int[Tensor, "#B S"]) -> Bool[Tensor, "#B T S"]:
-        assert self.mask is not None
-        return super().sees(q_pos, k_pos) & self.mask
 
 
 @op
@@ -45,16 +34,14 @@ def block_attention(
     q_pos: Int[Tensor, "#B T"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B T H V"]:
-    """By default the queries stand at 0, 1, 2 ... A list or a position tensor has B rows, or one for all."""
+    """By default the queries stand at 0, 1, 2 ... A list or a position tensor has B rows, or one for all; the list is
+    the only mask."""
     T, S, n = q.shape[1], k.shape[1], listed.shape[1]
     q_pos = torch.arange(T, device=q.device)[None] if q_pos is None else q_pos
     own = torch.zeros(len(listed), n, S + 1, dtype=torch.bool, device=q.device)
     own = own.scatter(2, torch.where(listed < 0, S, listed), True)[..., :S]
     mask = own.repeat_interleave(-(-T // n), 1)[:, :T]
-    within = _Listed(
-        pattern.causal, pattern.window, pattern.slopes, block=pattern.block, first=pattern.first, mask=mask
-    )
-    return attention.reference(q, k, v, within, q_pos, None, None, dropout)
+    return attention.reference(q, k, v, replace(pattern, mask=mask), q_pos, None, None, dropout)
 
 
 @block_attention.samples
