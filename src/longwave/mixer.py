@@ -19,6 +19,8 @@ What a class cannot do, it declares:
     growth      how its state grows with the tokens seen: "constant", "window", "log" or "linear"
     couples     in training mode a row or a time step depends on others (batch norm, expert capacity): "rows", "times"
     dead        parameters whose gradient is zero by nature, with the reason (a softmax does not see a key bias)
+    gives       names of tensors [B, T, ...] that it writes into `handed`, for later layers (RWKV-7's first value)
+    takes       names of those it reads there; alone, without `handed`, it does without
 """
 
 from collections.abc import Callable, Mapping
@@ -41,6 +43,8 @@ class Mixer(nn.Module):
     growth: str = "constant"
     couples: ClassVar[tuple[str, ...]] = ()
     dead: ClassVar[Mapping[str, str]] = {}
+    gives: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
 
     def init_state(self, batch: int) -> State:
         """The state before the first token. This one is for a mixer that remembers nothing."""
@@ -55,6 +59,7 @@ class Mixer(nn.Module):
         state: Any = None,
         lengths: Int[Tensor, " B"] | None = None,
         dt: float | Tensor | None = None,
+        handed: dict[str, Tensor] | None = None,
     ) -> tuple[Tensor, Any]:
         """The door: checks what comes in, replaces pads by zeros, and gives back no state where none was given."""
         self._check(x, state, lengths, dt)
@@ -63,10 +68,10 @@ class Mixer(nn.Module):
             x = torch.where(real[..., None], x, 0)  # not *: a NaN in a pad would reach weights as 0 * NaN
             if isinstance(dt, Tensor) and dt.ndim == 2:
                 dt = torch.where(real, dt, 0)  # in a pad no time passes
-        if dt is None:
-            y, new = super().__call__(x, state, lengths)
-        else:
-            y, new = super().__call__(x, state, lengths, dt)
+        more: dict[str, Any] = {} if dt is None else {"dt": dt}
+        if handed is not None and (self.gives or self.takes):
+            more["handed"] = handed
+        y, new = super().__call__(x, state, lengths, **more)
         return y, None if state is None else new
 
     def _check(self, x: Tensor, state: Any, lengths: Tensor | None, dt: float | Tensor | None) -> None:

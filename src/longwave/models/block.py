@@ -1,6 +1,7 @@
 """How mixers are put together: a branch around each, a stack of branches, a backbone of stacks. All three are mixers.
 
-A hybrid is a list expression: `blocks=[[mamba, ffn]] * 7 + [[attention, ffn]]`.
+A hybrid is a list expression: `blocks=[[mamba, ffn]] * 7 + [[attention, ffn]]`. What a mixer `gives` is handed to the
+later ones that take it, by a dictionary that lives as long as one call of the outermost stack.
 """
 
 import functools
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longwave.errors import choose
+from longwave.errors import UserError, choose
 from longwave.hints import hints
 from longwave.mixer import Mixer
 from longwave.mixers import create
@@ -42,14 +43,16 @@ class Branch(Mixer):
         self.norm_out = make_norm(norm, d_model) if residual == "sandwich" else None
         self.causal, self.continuous, self.growth = mixer.causal, mixer.continuous, mixer.growth
         self.couples = mixer.couples  # type: ignore[misc]
+        self.gives, self.takes = mixer.gives, mixer.takes
 
     def init_state(self, batch: int, **given: Any) -> State:
         return _init_state(self.mixer, batch, given)
 
     def forward(
-        self, x: Tensor, state: Any = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
-    ) -> tuple[Tensor, Any]:
-        y, state = self.mixer(x if self.residual == "post" else self.norm(x), state, lengths, dt)
+        self, x: Tensor, state: Any = None, lengths: Tensor | None = None, dt: float | Tensor | None = None,
+        handed: dict[str, Tensor] | None = None,
+    ) -> tuple[Tensor, Any]:  # fmt: skip
+        y, state = self.mixer(x if self.residual == "post" else self.norm(x), state, lengths, dt, handed)
         if self.norm_out is not None:
             y = self.norm_out(y)
         y = F.dropout(y, self.dropout, self.training)
@@ -70,6 +73,12 @@ class Stack(Mixer):
         order = ("constant", "window", "log", "linear")
         self.growth = max((part.growth for part in parts), key=order.index, default="constant")
         self.couples = tuple(sorted({each for part in parts for each in part.couples}))  # type: ignore[misc]
+        given: set[str] = set()
+        lacking: set[str] = set()
+        for part in parts:
+            lacking |= {*part.takes} - given
+            given |= {*part.gives}
+        self.gives, self.takes = tuple(sorted(given)), tuple(sorted(lacking))
 
     def parts(self) -> list[Any]:
         return [part for part in self._modules.values() if isinstance(part, Mixer)]
@@ -79,12 +88,14 @@ class Stack(Mixer):
         return Parts(tuple(_init_state(part, batch, given) for part in self.parts()))
 
     def forward(
-        self, x: Tensor, state: Parts | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
-    ) -> tuple[Tensor, Parts | None]:
+        self, x: Tensor, state: Parts | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None,
+        handed: dict[str, Tensor] | None = None,
+    ) -> tuple[Tensor, Parts | None]:  # fmt: skip
+        handed = {} if handed is None else handed
         parts = self.parts()
         news = []
         for part, old in zip(parts, [None] * len(parts) if state is None else state.parts, strict=True):
-            x, new = part(x, old, lengths, dt if part.continuous else None)
+            x, new = part(x, old, lengths, dt if part.continuous else None, handed)
             news.append(new)
         return x, None if state is None else Parts(tuple(news))
 
@@ -104,14 +115,17 @@ class Backbone(Stack):
     ) -> None:
         wrap = functools.partial(_branch, d_model, dict(norm=norm, residual=residual, dropout=dropout))
         super().__init__([Stack([wrap(spec) for spec in _flat(block)]) for block in blocks])
+        if self.takes:
+            raise UserError(f"a layer takes {', '.join(map(repr, self.takes))}, which no layer before it gives")
         self.norm = make_norm("none" if residual == "post" else norm, d_model)
         if init_std is not None:
             _initialise(self, init_std, n_branches=sum(len(block.parts()) for block in self.parts()))
 
     def forward(
-        self, x: Tensor, state: Parts | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
-    ) -> tuple[Tensor, Parts | None]:
-        x, state = super().forward(x, state, lengths, dt)
+        self, x: Tensor, state: Parts | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None,
+        handed: dict[str, Tensor] | None = None,
+    ) -> tuple[Tensor, Parts | None]:  # fmt: skip
+        x, state = super().forward(x, state, lengths, dt, handed)
         return self.norm(x), state
 
 

@@ -1,6 +1,7 @@
 """Rows of different length in one batch, padded on the right."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
@@ -19,3 +20,13 @@ def last_tokens(x: Shaped[Tensor, "B T ..."], count: int, lengths: Int[Tensor, "
         return x[:, x.shape[1] - count :]
     at = lengths[:, None] - count + torch.arange(count, device=x.device)
     return x.gather(1, at.view(*at.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
+
+
+def previous(
+    x: Shaped[Tensor, "B T D"], last: Shaped[Tensor, "B D"] | None, lengths: Int[Tensor, " B"] | None
+) -> tuple[Tensor, Tensor | None]:
+    """The token before each, `last` (or zeros) before the first; and each row's own last token, where one was given."""
+    if last is None:
+        return F.pad(x[:, :-1], (0, 0, 1, 0)), None
+    every = torch.cat([last[:, None], x], 1)
+    return every[:, :-1], last_tokens(every, 1, None if lengths is None else lengths + 1)[:, 0]

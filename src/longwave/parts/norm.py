@@ -4,6 +4,7 @@ layer   (x - mean) / sqrt(var + eps) * gain + shift       Ba, Kiros and Hinton 2
 gain    the same without the shift
 rms     x / sqrt(mean(x^2) + eps) * gain                  Zhang and Sennrich 2019
 none    x
+unit    x / |x|
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from longwave.errors import choose
+from longwave.ops.precision import wide
 
 
 class LayerNorm(nn.Module):
@@ -35,6 +37,12 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)  # one dtype: the fused kernel
+
+
+def unit(x: Float[Tensor, "... K"], eps: float) -> Float[Tensor, "... K"]:
+    """x / |x|, with eps added to |x|^2; in at least float32, where small squares do not vanish."""
+    x = wide(x)
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + eps)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
