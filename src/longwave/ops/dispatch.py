@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from longwave.errors import UserError, nearest
 
 BACKENDS = ("native", "triton", "torch", "reference")
@@ -57,6 +59,7 @@ class Op:
         functools.update_wrapper(self, definition)
         self.parameters = list(inspect.signature(definition).parameters)
         self.name = definition.__name__
+        self.file = definition.__module__.rpartition(".")[2]
         self.reference = definition
         self.cases: Callable[..., Iterator[tuple[str, dict[str, Any]]]] | None = None
         self._forms = [Form("reference", definition, _yes, _yes)]
@@ -88,11 +91,7 @@ class Op:
         """All forms, the preferred first; kernels for this op are found and imported here."""
         if not self._complete:
             self._complete = True
-            file = self.reference.__module__.rpartition(".")[2]
-            for folder in ("native", "triton"):
-                package = f"longwave.ops.{folder}"
-                if importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.{file}"):
-                    importlib.import_module(f"{package}.{file}")
+            _import_kernels(self.file)
         return self._forms
 
     def choose(self, *args: Any, **kwargs: Any) -> Form:
@@ -117,6 +116,14 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}: {', '.join(form.name for form in self.forms())}>"
+
+
+@torch.compiler.assume_constant_result  # an import cannot be traced; it happens while tracing
+def _import_kernels(file: str) -> None:
+    for folder in ("native", "triton"):
+        package = f"longwave.ops.{folder}"
+        if importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.{file}"):
+            importlib.import_module(f"{package}.{file}")
 
 
 ALL: dict[str, Op] = {}
