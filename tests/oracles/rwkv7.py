@@ -37,7 +37,7 @@ def token(p: dict[str, Tensor], x: Tensor, before: Tensor, S: list[Tensor], firs
         new = S[h] @ (torch.diag(w[at]) - torch.outer(u, a[at] * u)) + torch.outer(v[at], k[at])
         y = new @ r[at]
         y = (y - y.mean()) / torch.sqrt(y.var(unbiased=False) + N * 1e-5)
-        y = y * p["norm.weight"][at] + p["norm.bias"][at]
+        y = y * p["norm.weight"][h] + p["norm.bias"][h]
         outs.append(y + (r[at] * p["bonus"][h] * k[at]).sum() * v[at])
         after.append(new)
     return p["out.weight"] @ (torch.cat(outs) * g), v, after

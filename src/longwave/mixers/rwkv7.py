@@ -28,7 +28,7 @@ from longwave.mixer import Mixer
 from longwave.ops.delta_rule import delta_rule
 from longwave.ops.precision import wide
 from longwave.ops.ragged import previous
-from longwave.parts.norm import unit
+from longwave.parts.norm import HeadNorm, unit
 from longwave.state import State
 
 
@@ -93,7 +93,7 @@ class RWKV7(Mixer):
         for layer, bound in ((self.r, 0.5), (self.k, 0.05), (self.v, 0.5)):
             nn.init.uniform_(layer.weight, -bound / root, bound / root)
             hint(layer, "weight", own_init=True)
-        self.norm = nn.GroupNorm(n_heads, d, eps=1e-5 * (d // n_heads))
+        self.norm = HeadNorm(n_heads, d // n_heads, eps=1e-5 * (d // n_heads))
         hint(self, "mu", decay=False, own_init=True)
         hint(self, "bonus", decay=False)
         hint(self.out, "weight", residual=True)
@@ -119,7 +119,7 @@ class RWKV7(Mixer):
         r, k, v, a, removed, log_decay = (t.unflatten(-1, (self.n_heads, -1)) for t in (r, k, v, a, removed, log_decay))
         u = unit(removed, 1e-24)
         y, S = delta_rule(r, k, v, u, -u * a, log_decay, None if state is None else state.S, lengths)
-        y = self.norm(y.flatten(0, 1).flatten(1)).view_as(y) + (r * k * self.bonus).sum(-1, keepdim=True) * v
+        y = self.norm(y) + (r * k * self.bonus).sum(-1, keepdim=True) * v
         y = self.out(y.flatten(2) * self.gate(xg))
         return y, None if last is None or S is None else Board(last, S)
 

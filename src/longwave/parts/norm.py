@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from longwave.errors import choose
+from longwave.hints import hint
 from longwave.ops.precision import wide
 
 
@@ -37,6 +38,21 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)  # one dtype: the fused kernel
+
+
+class HeadNorm(nn.Module):
+    """LayerNorm of each head's channels by themselves, with a gain and a shift a channel: what GroupNorm is for heads."""
+
+    def __init__(self, n_heads: int, d_head: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(n_heads, d_head))
+        self.bias = nn.Parameter(torch.zeros(n_heads, d_head))
+        hint(self, "weight", decay=False)
+        hint(self, "bias", decay=False)
+
+    def forward(self, x: Float[Tensor, "... H V"]) -> Float[Tensor, "... H V"]:
+        return torch.addcmul(self.bias, F.layer_norm(x, x.shape[-1:], eps=self.eps), self.weight)
 
 
 def unit(x: Float[Tensor, "... K"], eps: float) -> Float[Tensor, "... K"]:
