@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from longwave.errors import check_divides
+from longwave.errors import UserError, check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.delta_rule import delta_rule
@@ -74,6 +74,8 @@ class RWKV7(Mixer):
     ) -> None:
         super().__init__()
         check_divides("n_heads", n_heads, "d_model", d_model)
+        if n_heads == d_model:
+            raise UserError(f"a key of one channel has no direction: n_heads must be below d_model, got {n_heads}")
         self.n_heads = n_heads
         self.gives, self.takes = (("rwkv7 value",), ()) if first else ((), ("rwkv7 value",))
         d, shallow, channel = d_model, 1 - depth, torch.arange(d_model)

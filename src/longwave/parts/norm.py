@@ -41,7 +41,7 @@ class RMSNorm(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """LayerNorm of each head's channels by themselves, with a gain and a shift a channel: what GroupNorm is for heads."""
+    """LayerNorm of each head by itself, with a gain and a shift a channel: what GroupNorm is for heads."""
 
     def __init__(self, n_heads: int, d_head: int, *, eps: float = 1e-5) -> None:
         super().__init__()
