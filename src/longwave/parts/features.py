@@ -1,5 +1,8 @@
 """Feature maps phi for linear attention: phi(q) phi(k) stands for exp(q k), and must be positive for its normaliser."""
 
+from collections.abc import Callable
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -10,4 +13,15 @@ def elu_plus_one(x: Float[Tensor, "*n K"]) -> Float[Tensor, "*n K"]:
     return F.elu(x) + 1
 
 
-FEATURE_MAPS = {"elu+1": elu_plus_one, "relu": F.relu, "exp": lambda x: x.exp()}
+def scaled(x: Float[Tensor, "*n K"]) -> Float[Tensor, "*n K"]:
+    """No map at all; its products may be negative. The scale is that of a dot product, on either side."""
+    return x / x.shape[-1] ** 0.5
+
+
+FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "elu+1": elu_plus_one,
+    "relu": lambda x: F.relu(x) + 1e-3,  # Choromanski et al. 2021, section 3.2 and its published code
+    "exp": torch.exp,
+    "softmax": lambda x: x.softmax(-1),  # Shen et al. 2021, eq. 5
+    "identity": scaled,
+}

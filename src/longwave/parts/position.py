@@ -27,9 +27,10 @@ def rotate(x: Float[Tensor, "B T H K"], pos: Int[Tensor, "b T"], base: float = 1
 
 
 def sinusoids(pos: Int[Tensor, "b T"], d_model: int, base: float = 10000.0) -> Float[Tensor, "b T D"]:
-    """sin in the even channels, cos in the odd ones, of pos / base^(2i / D). Vaswani et al. 2017, section 3.5."""
+    """sin in the even channels, cos in the odd ones, of pos / base^(2i / D), in float64. Vaswani et al. 2017, section
+    3.5."""
     angle = _angles(pos, -(-d_model // 2), base)
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :d_model].to(torch.get_default_dtype())
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :d_model]
 
 
 def alibi_slopes(n_heads: int) -> Float[Tensor, " H"]:
