@@ -42,7 +42,7 @@ class S4D(Mixer):
         d_model: int,
         *,
         d_state: int = 64,  # real numbers of state a channel: half as many oscillators
-        init: Literal["lin", "inv", "real"] = "lin",  # the poles it starts from
+        init: Literal["lin", "inv", "legs", "real"] = "lin",  # the poles it starts from
         method: Literal["zoh", "bilinear"] = "zoh",  # how time is sampled
         dt_min: float = 1e-3,  # the slowest channel's step at the start
         dt_max: float = 1e-1,  # the fastest one's

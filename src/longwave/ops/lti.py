@@ -56,7 +56,7 @@ def discretize(
 
 
 def discretize_diagonal(
-    A: Complex[Tensor, "*#d N"], dt: Float[Tensor, "*#d 1"], method: str = "zoh"
+    A: Complex[Tensor, "*#d N"], dt: Float[Tensor, "*#d #N"], method: str = "zoh"
 ) -> tuple[Complex[Tensor, "..."], Complex[Tensor, "..."]]:
     """(z, gain) of a diagonal system: the discrete A is exp(z), the discrete B is gain times B."""
     if method == "zoh":
