@@ -23,6 +23,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.selective_scan import selective_scan
 from longwave.ops.short_conv import short_conv
+from longwave.parts.step import softplus_steps
 from longwave.state import State
 
 
@@ -52,10 +53,10 @@ class Mamba(Mixer):
         self.conv_bias = nn.Parameter(torch.empty(inner).uniform_(-bound, bound))
         self.select = nn.Linear(inner, rank + 2 * d_state, bias=False)
         self.dt = nn.Linear(rank, inner)
-        steps = torch.exp(torch.rand(inner) * math.log(dt_max / dt_min) + math.log(dt_min)).clamp_min(1e-4)
+        steps = softplus_steps(inner, dt_min, dt_max)
         with torch.no_grad():
             self.dt.weight.uniform_(-(rank**-0.5), rank**-0.5)
-            self.dt.bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # softplus of it is `steps`
+            self.dt.bias.copy_(steps)
         self.log_A = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out = nn.Linear(inner, d_model, bias=False)
