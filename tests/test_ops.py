@@ -66,6 +66,7 @@ TWICE = [
     "linear_recurrence",
     "fftconv",
     "short_conv",
+    "conv1d",
     "lti",
     "selective_scan",
     "delta_rule",

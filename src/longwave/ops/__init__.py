@@ -2,6 +2,7 @@
 
 from longwave.ops.attention import Pattern, attention
 from longwave.ops.block_attention import block_attention
+from longwave.ops.conv1d import conv1d
 from longwave.ops.delta_rule import delta_rule
 from longwave.ops.dispatch import use
 from longwave.ops.fftconv import fftconv, long_conv
@@ -16,7 +17,7 @@ from longwave.ops.short_conv import short_conv
 from longwave.ops.wkv import wkv
 
 __all__ = [
-    "Pattern", "attention", "block_attention", "cross_entropy", "delta_rule", "discretize", "discretize_diagonal",
-    "fftconv", "gru", "krylov", "linear_recurrence", "linear_scan", "long_conv", "lstm", "lti", "min_gru", "scan",
-    "selective_scan", "short_conv", "use", "vandermonde", "wkv",
+    "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "discretize",
+    "discretize_diagonal", "fftconv", "gru", "krylov", "linear_recurrence", "linear_scan", "long_conv", "lstm", "lti",
+    "min_gru", "scan", "selective_scan", "short_conv", "use", "vandermonde", "wkv",
 ]  # fmt: skip

@@ -30,3 +30,14 @@ def previous(
         return F.pad(x[:, :-1], (0, 0, 1, 0)), None
     every = torch.cat([last[:, None], x], 1)
     return every[:, :-1], last_tokens(every, 1, None if lengths is None else lengths + 1)[:, 0]
+
+
+def with_past(
+    x: Shaped[Tensor, "B T D"], count: int, window: Shaped[Tensor, "B W D"] | None, lengths: Int[Tensor, " B"] | None
+) -> tuple[Tensor, Tensor | None]:
+    """x behind the `count` tokens before it (the window, or zeros at the beginning), and the window after each row's
+    own last token where one was given."""
+    if window is None:
+        return F.pad(x, (0, 0, count, 0)), None
+    past = torch.cat([window, x], 1)
+    return past, last_tokens(past, count, None if lengths is None else lengths + count)

@@ -14,7 +14,7 @@ from torch import Tensor
 from longwave.errors import choose
 from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
-from longwave.ops.ragged import last_tokens
+from longwave.ops.ragged import with_past
 
 ACTIVATIONS = {"none": lambda x: x, "silu": F.silu}
 
@@ -29,7 +29,7 @@ def short_conv(
     activation: str = "none",
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B W-1 D"] | None]:
     """Returns y, and the window after each row's own last token where one was given."""
-    past, after = _with_past(x, weight, window, lengths)
+    past, after = with_past(x, weight.shape[1] - 1, window, lengths)
     ys = []
     for t in range(x.shape[1]):
         y = torch.einsum("bwd,dw->bd", past[:, t : t + weight.shape[1]], weight)
@@ -59,19 +59,9 @@ def shifted(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """One pass a tap over whole sequences, channels last: no transpose."""
     T = x.shape[1]
-    past, after = _with_past(x, weight, window, lengths)
+    past, after = with_past(x, weight.shape[1] - 1, window, lengths)
     taps = weight.unbind(1)
     y = past[:, :T] * taps[0] if bias is None else torch.addcmul(bias, past[:, :T], taps[0])
     for w, tap in enumerate(taps[1:], 1):
         y = torch.addcmul(y, past[:, w : w + T], tap)
     return choose("activation", activation, ACTIVATIONS)(y), after
-
-
-def _with_past(
-    x: Tensor, weight: Tensor, window: Tensor | None, lengths: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    held = weight.shape[1] - 1
-    if window is None:
-        return F.pad(x, (0, 0, held, 0)), None
-    past = torch.cat([window, x], 1)
-    return past, last_tokens(past, held, None if lengths is None else lengths + held)
