@@ -2,14 +2,16 @@
 Recurrence (the state is the number of tokens seen):
     y_t = P[n + t]        n' = n + 1
 
+    concatenated: y_t = W [x_t, P[n + t]], for use without a residual
+
 Parallel form: rows 0 ... T - 1 of the table.
 
-Cost: O(d) a token; state one number.
+Cost: O(d) a token, concatenated O(d^2); state one number.
 
 Paper: sinusoids, Vaswani et al. 2017, section 3.5; learned tables, Gehring et al. 2017, section 3.1, and the GPT and
 BERT models.
 
-Deviations: none.
+Deviations: a product brings what is concatenated back to the model's width.
 """
 
 from typing import Literal
@@ -30,10 +32,13 @@ class Positions(Mixer):
         *,
         kind: Literal["sinusoidal", "learned"] = "sinusoidal",  # a fixed formula, or a table
         longest: int = 1024,  # rows of the learned table
+        combine: Literal["add", "concat"] = "add",  # for a residual sum, or beside the features of the token
+        offset: int = 0,  # sinusoids: what the first pair of channels is counted as; some texts count from 1
     ) -> None:
         super().__init__()
-        self.d_model = d_model
+        self.d_model, self.offset = d_model, offset
         self.table = nn.Parameter(torch.randn(longest, d_model) * 0.02) if kind == "learned" else None
+        self.join = nn.Linear(2 * d_model, d_model, bias=False) if combine == "concat" else None
 
     def forward(
         self, x: Tensor, state: Empty | None = None, lengths: Tensor | None = None
@@ -41,8 +46,11 @@ class Positions(Mixer):
         pos = torch.arange(x.shape[1], device=x.device)[None]
         if state is not None:
             pos = state.n[:, None] + pos
-        y = (sinusoids(pos, self.d_model) if self.table is None else self._look_up(pos)).to(x.dtype)
-        return y.expand_as(x), None if state is None else Empty(state.n + ends(x, lengths))
+        p = sinusoids(pos, self.d_model, offset=self.offset) if self.table is None else self._look_up(pos)
+        y = p.to(x.dtype).expand_as(x)
+        if self.join is not None:
+            y = self.join(torch.cat([x, y], -1))
+        return y, None if state is None else Empty(state.n + ends(x, lengths))
 
     def _look_up(self, pos: Tensor) -> Tensor:
         assert self.table is not None
