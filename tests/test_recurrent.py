@@ -88,3 +88,37 @@ def test_the_gradient_probe_takes_models_and_estimates_wide_ones():
     assert exact.shape == (20,) and bool((exact > 0).all())
     guessed = torch.stack([gradient_by_lag(model, tokens, directions=4) for _ in range(40)]).square().mean(0).sqrt()
     assert (guessed / exact - 1).abs().max() < 0.25
+
+
+def test_an_exprnn_stays_orthogonal_however_long_it_trains():
+    mixer = mixers.create("exprnn", 12)
+    x, target = torch.randn(4, 6, 12), torch.randn(4, 6, 12)
+    before = mixer.orthogonal().detach()
+    optimizer = torch.optim.Adam(mixer.parameters(), lr=1e-2)
+    for _ in range(1000):
+        optimizer.zero_grad()
+        (mixer(x)[0] - target).square().mean().backward()
+        optimizer.step()
+    Q = mixer.orthogonal().detach()
+    assert (Q - before).abs().max() > 0.1
+    assert (Q @ Q.T - torch.eye(12)).abs().max() <= 1e-6
+    assert torch.linalg.det(Q) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("init", ["cayley", "henaff"])
+def test_an_exprnn_starts_by_turning_planes(init):
+    Q = mixers.create("exprnn", 8, init=init).double().orthogonal()
+    angles = torch.linalg.eigvals(Q).angle().abs().sort().values
+    assert (angles[::2] - angles[1::2]).abs().max() < 1e-9
+    assert angles.min() > 0
+    assert angles.max() < (math.pi / 2 if init == "cayley" else math.pi)
+
+
+@pytest.mark.parametrize(("beta", "gamma"), [(0.5, 0.1), (0.75, 0.001), (1.0, 0.3)])
+def test_the_symmetric_part_of_a_lipschitz_rnn_bounds_how_it_grows(beta, gamma):
+    mixer = mixers.create("lipschitz_rnn", 10, beta=beta, gamma=gamma).double()
+    for M, A in zip(mixer.M, mixer.matrices(), strict=True):
+        bounds = (1 - beta) * torch.linalg.eigvalsh(M + M.T) - gamma
+        rates = torch.linalg.eigvals(A).real
+        assert bounds.min() - 1e-9 <= rates.min() and rates.max() <= bounds.max() + 1e-9
+        assert ((A + A.T) / 2 - ((1 - beta) * (M + M.T) - gamma * torch.eye(10).double())).abs().max() <= 1e-9
