@@ -65,14 +65,13 @@ class LipschitzRNN(Mixer):
     ) -> tuple[Tensor, Hidden | None]:
         both = self.matrices().flatten(0, 1)
 
+        def slope(h: Tensor, ux: Tensor) -> Tensor:
+            flow, inner = F.linear(h, both).chunk(2, -1)
+            return flow + torch.tanh(inner + ux)
+
         def cell(given: tuple[Tensor, Tensor], old: Hidden) -> tuple[Tensor, Hidden]:
             ux, time = given
-
-            def slope(h: Tensor) -> Tensor:
-                flow, inner = F.linear(h, both).chunk(2, -1)
-                return flow + torch.tanh(inner + ux)
-
-            h = ode_step(slope, old.h, time, self.solver)
+            h = ode_step(lambda h: slope(h, ux), old.h, time, self.solver)
             return h, Hidden(h)
 
         given = F.linear(x, self.U, self.b), self.step * steps(x, dt)
