@@ -5,9 +5,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import jaxtyping
+import typecheck
 
-jaxtyping.install_import_hook("longwave", "typecheck.checked")  # every annotated shape and type, on every call
+typecheck.install()
 
 import pytest
 import torch

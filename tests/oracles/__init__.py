@@ -25,6 +25,7 @@ def gradients(
     for name, a, b in zip(of, mine, right, strict=True):
         yield f"gradient of {name}", a, b
 
+
 def against_loop(
     ours: Mixer, loop: Callable[..., Tensor], which: str = "", width: int = 5, dt: Tensor | None = None
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
