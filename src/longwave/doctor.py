@@ -46,10 +46,18 @@ def machine() -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "bf16 products": "yes" if choose_half("auto", cpu) else "no",
+        "float32 products": _products(),
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()}",
         "GPUs": ", ".join(gpus) or "none",
         "backend asked for": os.environ.get("LONGWAVE_BACKEND", f"none: the first that can, of {', '.join(BACKENDS)}"),
     }
+
+
+def _products() -> str:
+    from longwave.ops.native.linear import FASTER, onednn_speed
+
+    speed = onednn_speed()
+    return f"{'by oneDNN' if speed >= FASTER else 'as torch has them'} (oneDNN is {speed:.1f} times as fast as torch)"
 
 
 def doctor() -> None:

@@ -28,6 +28,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.attention import Pattern, attention
 from longwave.parts.cache import KV, Ring
+from longwave.parts.linear import Linear
 from longwave.parts.position import alibi_slopes, check_scaling, rotate
 from longwave.parts.score import additive
 from longwave.spec import Spec
@@ -70,8 +71,8 @@ class Attention(Mixer):
         self.growth = "linear" if window is None else "window"
         self.n_heads, self.n_kv_heads, self.d_key, self.d_value = n_heads, n_kv_heads, d_key, d_value
         self.score, self.scale = score, (d_key**-0.5 if score == "scaled_dot" else 1.0) / temperature
-        self.qkv = nn.Linear(d_model, (n_heads + n_kv_heads) * d_key + n_kv_heads * d_value, bias=bias)
-        self.out = nn.Linear(n_heads * d_value, d_model, bias=bias)
+        self.qkv = Linear(d_model, (n_heads + n_kv_heads) * d_key + n_kv_heads * d_value, bias=bias)
+        self.out = Linear(n_heads * d_value, d_model, bias=bias)
         hint(self.out, "weight", residual=True)
         if score == "bilinear":
             self.form = nn.Parameter(torch.eye(d_key).repeat(n_heads, 1, 1) / math.sqrt(d_key))

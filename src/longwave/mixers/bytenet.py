@@ -22,6 +22,7 @@ from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.parts.convolution import Convolution, Windows
+from longwave.parts.linear import Linear
 from longwave.parts.norm import LayerNorm
 
 
@@ -30,7 +31,7 @@ class Block(nn.Module):
         super().__init__()
         narrow = -(-d_model // 2)
         self.norms = nn.ModuleList(LayerNorm(d) for d in (d_model, narrow, narrow))
-        self.narrow, self.out = nn.Linear(d_model, narrow), nn.Linear(narrow, d_model)
+        self.narrow, self.out = Linear(d_model, narrow), Linear(narrow, d_model)
         self.conv = Convolution(narrow, narrow, taps, dilation=dilation, causal=causal)
         hint(self.out, "weight", residual=True)
 

@@ -22,6 +22,7 @@ from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.ragged import previous
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -43,9 +44,9 @@ class ChannelMix(Mixer):
         check_positive(d_hidden=hidden)
         start = (torch.arange(d_model) / d_model) ** ((1 - depth) ** (1 if gated else 4))
         self.mu = nn.Parameter(start.repeat(2 if gated else 1, 1))
-        self.k = nn.Linear(d_model, hidden, bias=False)
-        self.r = nn.Linear(d_model, d_model, bias=False) if gated else None
-        self.out = nn.Linear(hidden, d_model, bias=False)
+        self.k = Linear(d_model, hidden, bias=False)
+        self.r = Linear(d_model, d_model, bias=False) if gated else None
+        self.out = Linear(hidden, d_model, bias=False)
         hint(self, "mu", decay=False, own_init=True)
         hint(self.out, "weight", residual=True)
 

@@ -15,13 +15,14 @@ Deviations: none.
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import UserError, check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.attention import Pattern, attention
 from longwave.ops.ragged import zero_pads
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -44,9 +45,9 @@ class Cross(Mixer):
         super().__init__()
         check_divides("n_heads", n_heads, "d_model", d_model)
         self.n_heads, self.dropout, self.d_memory = n_heads, dropout, d_memory or d_model
-        self.q = nn.Linear(d_model, d_model, bias=bias)
-        self.kv = nn.Linear(self.d_memory, 2 * d_model, bias=bias)
-        self.out = nn.Linear(d_model, d_model, bias=bias)
+        self.q = Linear(d_model, d_model, bias=bias)
+        self.kv = Linear(self.d_memory, 2 * d_model, bias=bias)
+        self.out = Linear(d_model, d_model, bias=bias)
         hint(self.out, "weight", residual=True)
 
     def init_state(  # type: ignore[override]

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer, ends
+from longwave.parts.linear import Linear
 from longwave.state import Empty
 
 Kind = Literal["swiglu", "geglu", "reglu", "glu", "relu", "gelu", "silu", "relu2"]
@@ -43,8 +44,8 @@ class FFN(Mixer):
         hidden = d_hidden or (-(-8 * d_model // 3) if gated else 4 * d_model)
         check_positive(d_hidden=hidden)
         self.kind, self.dropout = kind, dropout
-        self.project = nn.Linear(d_model, 2 * hidden if gated else hidden, bias=bias)
-        self.out = nn.Linear(hidden, d_model, bias=bias)
+        self.project = Linear(d_model, 2 * hidden if gated else hidden, bias=bias)
+        self.out = Linear(hidden, d_model, bias=bias)
         hint(self.out, "weight", residual=True)
 
     def forward(

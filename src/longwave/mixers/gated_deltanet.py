@@ -25,6 +25,7 @@ from longwave.mixer import Mixer
 from longwave.ops.delta_rule import delta_rule
 from longwave.ops.precision import wide
 from longwave.ops.short_conv import short_conv
+from longwave.parts.linear import Linear
 from longwave.parts.norm import RMSNorm, unit
 from longwave.parts.step import softplus_steps
 from longwave.state import State
@@ -54,14 +55,14 @@ class GatedDeltaNet(Mixer):
         if d_k <= n_heads:
             raise UserError(f"a key of one channel has no direction: n_heads must be below {d_k}, got {n_heads}")
         self.n_heads, self.split = n_heads, [d_k, d_k, d_v]
-        self.qkvz = nn.Linear(d_model, 2 * d_k + 2 * d_v, bias=False)
-        self.decay_rate = nn.Linear(d_model, 2 * n_heads, bias=False)
+        self.qkvz = Linear(d_model, 2 * d_k + 2 * d_v, bias=False)
+        self.decay_rate = Linear(d_model, 2 * n_heads, bias=False)
         bound = d_conv**-0.5
         self.conv = nn.Parameter(torch.empty(2 * d_k + d_v, d_conv).uniform_(-bound, bound))
         self.log_A = nn.Parameter(torch.empty(n_heads).uniform_(1, 16).log())
         self.dt = nn.Parameter(softplus_steps(n_heads, dt_min, dt_max))
         self.norm = RMSNorm(d_v // n_heads, eps=1e-6)
-        self.out = nn.Linear(d_v, d_model, bias=False)
+        self.out = Linear(d_v, d_model, bias=False)
         hint(self, "conv", own_init=True)
         hint(self, "log_A", decay=False, float32=True)
         hint(self, "dt", decay=False, float32=True)

@@ -21,6 +21,7 @@ from longwave.errors import check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.linear_recurrence import linear_recurrence
+from longwave.parts.linear import Linear
 from longwave.parts.norm import RMSNorm
 from longwave.state import State
 
@@ -45,10 +46,10 @@ class GLA(Mixer):
         check_divides("n_heads", n_heads, "d_model * expand_k", d_k)
         check_divides("n_heads", n_heads, "d_model * expand_v", d_v)
         self.n_heads, self.d_k, self.d_v, self.gate_temper = n_heads, d_k, d_v, gate_temper
-        self.qkvg = nn.Linear(d_model, 2 * d_k + 2 * d_v, bias=False)
-        self.decay = nn.Sequential(nn.Linear(d_model, gate_rank, bias=False), nn.Linear(gate_rank, d_k))
+        self.qkvg = Linear(d_model, 2 * d_k + 2 * d_v, bias=False)
+        self.decay = nn.Sequential(Linear(d_model, gate_rank, bias=False), Linear(gate_rank, d_k))
         self.norm = RMSNorm(d_v // n_heads)
-        self.out = nn.Linear(d_v, d_model, bias=False)
+        self.out = Linear(d_v, d_model, bias=False)
         hint(self.out, "weight", residual=True)
 
     def init_state(self, batch: int) -> Matrix:

@@ -25,6 +25,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.fftconv import Past, long_conv
 from longwave.ops.short_conv import short_conv
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -47,9 +48,7 @@ class ImplicitFilter(nn.Module):
     def __init__(self, d_model: int, *, longest: int, bands: int = 8, width: int = 64, sharpness: float = 10.0) -> None:
         super().__init__()
         self.longest, self.sharpness = longest, sharpness
-        self.network = nn.ModuleList(
-            [nn.Linear(2 * bands + 1, width), nn.Linear(width, width), nn.Linear(width, d_model)]
-        )
+        self.network = nn.ModuleList([Linear(2 * bands + 1, width), Linear(width, width), Linear(width, d_model)])
         self.register_buffer("rates", torch.linspace(1e-4, bands - 1, bands) * 2 * math.pi / longest)
         fast, slow = math.log(1e-2) / 0.3, math.log(1e-2) / 1.5  # the window falls to 1 % at 0.3 ... 1.5 of `longest`
         self.register_buffer("decay", -torch.linspace(fast, slow, d_model))
@@ -81,12 +80,12 @@ class Hyena(Mixer):
         super().__init__()
         check_positive(order=order - 1, d_conv=d_conv, longest=longest)
         self.order = order
-        self.project = nn.Linear(d_model, (order + 1) * d_model)
+        self.project = Linear(d_model, (order + 1) * d_model)
         bound = 1 / math.sqrt(d_conv)
         self.conv = nn.Parameter(torch.empty((order + 1) * d_model, d_conv).uniform_(-bound, bound))
         self.conv_bias = nn.Parameter(torch.empty((order + 1) * d_model).uniform_(-bound, bound))
         self.filters = nn.ModuleList(ImplicitFilter(d_model, longest=longest) for _ in range(order - 1))
-        self.out = nn.Linear(d_model, d_model)
+        self.out = Linear(d_model, d_model)
         hint(self, "conv", own_init=True)
         hint(self.out, "weight", residual=True)
 

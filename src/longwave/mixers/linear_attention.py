@@ -18,13 +18,14 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import UserError, check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.parts.features import FEATURE_MAPS
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -47,8 +48,8 @@ class LinearAttention(Mixer):
             raise UserError("feature='identity' gives weights of either sign, whose sum may be zero: normalise=False")
         self.feature, self.normalise = feature, normalise
         self.n_heads, self.d_head = n_heads, d_model // n_heads
-        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
-        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.qkv = Linear(d_model, 3 * d_model, bias=False)
+        self.out = Linear(d_model, d_model, bias=False)
         hint(self.out, "weight", residual=True)
 
     def init_state(self, batch: int) -> Sums:

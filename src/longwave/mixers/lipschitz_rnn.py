@@ -25,6 +25,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.rnn import Hidden
 from longwave.ops.scan import scan
+from longwave.parts.linear import Linear
 from longwave.parts.ode import ode_step
 from longwave.parts.time import steps
 
@@ -47,7 +48,7 @@ class LipschitzRNN(Mixer):
         self.M = nn.Parameter(torch.randn(2, d_model, d_model) * bound)
         self.U = nn.Parameter(torch.empty(d_model, d_model).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.zeros(d_model))
-        self.out = nn.Linear(d_model, d_model)
+        self.out = Linear(d_model, d_model)
         hint(self, "M", own_init=True)
         hint(self.out, "weight", residual=True)
 

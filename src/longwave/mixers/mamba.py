@@ -23,6 +23,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.selective_scan import selective_scan
 from longwave.ops.short_conv import short_conv
+from longwave.parts.linear import Linear
 from longwave.parts.step import softplus_steps
 from longwave.state import State
 
@@ -47,19 +48,19 @@ class Mamba(Mixer):
         super().__init__()
         inner, rank = expand * d_model, dt_rank or math.ceil(d_model / 16)
         self.split = [rank, d_state, d_state]
-        self.project = nn.Linear(d_model, 2 * inner, bias=False)
+        self.project = Linear(d_model, 2 * inner, bias=False)
         bound = 1 / math.sqrt(d_conv)
         self.conv = nn.Parameter(torch.empty(inner, d_conv).uniform_(-bound, bound))
         self.conv_bias = nn.Parameter(torch.empty(inner).uniform_(-bound, bound))
-        self.select = nn.Linear(inner, rank + 2 * d_state, bias=False)
-        self.dt = nn.Linear(rank, inner)
+        self.select = Linear(inner, rank + 2 * d_state, bias=False)
+        self.dt = Linear(rank, inner)
         steps = softplus_steps(inner, dt_min, dt_max)
         with torch.no_grad():
             self.dt.weight.uniform_(-(rank**-0.5), rank**-0.5)
             self.dt.bias.copy_(steps)
         self.log_A = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
-        self.out = nn.Linear(inner, d_model, bias=False)
+        self.out = Linear(inner, d_model, bias=False)
         hint(self, "conv", own_init=True)
         hint(self, "log_A", decay=False, float32=True, own_init=True)
         hint(self, "D", decay=False, float32=True)

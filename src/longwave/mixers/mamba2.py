@@ -26,6 +26,7 @@ from longwave.mixer import Mixer
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.precision import wide
 from longwave.ops.short_conv import short_conv
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -54,7 +55,7 @@ class Mamba2(Mixer):
         check_divides("n_groups", n_groups, "n_heads", heads)
         self.n_groups, self.split = n_groups, [inner, n_groups * d_state, n_groups * d_state]
         mixed, bound = sum(self.split), 1 / math.sqrt(d_conv)
-        self.project = nn.Linear(d_model, inner + mixed + heads, bias=False)
+        self.project = Linear(d_model, inner + mixed + heads, bias=False)
         self.conv = nn.Parameter(torch.empty(mixed, d_conv).uniform_(-bound, bound))
         self.conv_bias = nn.Parameter(torch.empty(mixed).uniform_(-bound, bound))
         steps = torch.exp(torch.rand(heads) * math.log(dt_max / dt_min) + math.log(dt_min)).clamp_min(1e-4)
@@ -62,7 +63,7 @@ class Mamba2(Mixer):
         self.log_A = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         self.D = nn.Parameter(torch.ones(heads))
         self.gain = nn.Parameter(torch.ones(inner))
-        self.out = nn.Linear(inner, d_model, bias=False)
+        self.out = Linear(inner, d_model, bias=False)
         hint(self, "conv", own_init=True)
         hint(self, "dt_bias", decay=False, own_init=True)
         hint(self, "log_A", decay=False, float32=True, own_init=True)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from longwave.errors import UserError
 from longwave.mixer import Mixer, ends
+from longwave.parts.linear import Linear
 from longwave.parts.position import sinusoids
 from longwave.state import Empty
 
@@ -38,7 +39,7 @@ class Positions(Mixer):
         super().__init__()
         self.d_model, self.offset = d_model, offset
         self.table = nn.Parameter(torch.randn(longest, d_model) * 0.02) if kind == "learned" else None
-        self.join = nn.Linear(2 * d_model, d_model, bias=False) if combine == "concat" else None
+        self.join = Linear(2 * d_model, d_model, bias=False) if combine == "concat" else None
 
     def forward(
         self, x: Tensor, state: Empty | None = None, lengths: Tensor | None = None

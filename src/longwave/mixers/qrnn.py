@@ -18,12 +18,13 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import check_positive
 from longwave.mixer import Mixer
 from longwave.ops.ragged import last_tokens
 from longwave.ops.scan import linear_scan
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -43,7 +44,7 @@ class QRNN(Mixer):
         super().__init__()
         check_positive(d_conv=d_conv)
         self.d_conv, self.pooling = d_conv, pooling
-        self.gates = nn.Linear(d_conv * d_model, (1 + len(pooling)) * d_model)
+        self.gates = Linear(d_conv * d_model, (1 + len(pooling)) * d_model)
 
     def init_state(self, batch: int) -> Pooled:
         d = self.gates.in_features // self.d_conv

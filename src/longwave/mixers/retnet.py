@@ -17,13 +17,14 @@ Deviations: a head is normed by an RMSNorm without gain, as in the authors' code
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer, ends
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.precision import wide
+from longwave.parts.linear import Linear
 from longwave.parts.position import rotate
 from longwave.state import State
 
@@ -46,8 +47,8 @@ class RetNet(Mixer):
         check_divides("n_heads", n_heads, "d_model", d_model)
         check_divides("n_heads", n_heads, "d_model * expand_v", d_v)
         self.n_heads, self.split = n_heads, [d_model, d_model, d_v, d_v]
-        self.qkvg = nn.Linear(d_model, sum(self.split), bias=False)
-        self.out = nn.Linear(d_v, d_model, bias=False)
+        self.qkvg = Linear(d_model, sum(self.split), bias=False)
+        self.out = Linear(d_v, d_model, bias=False)
         hint(self.out, "weight", residual=True)
 
     def init_state(self, batch: int) -> Retained:

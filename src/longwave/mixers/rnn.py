@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from longwave.mixer import Mixer
+from longwave.ops.linear import linear
 from longwave.ops.scan import scan
 from longwave.state import State
 
@@ -53,4 +54,4 @@ class RNN(Mixer):
             h = self.activation(wx + F.linear(old.h, self.U))
             return h, Hidden(h)
 
-        return scan(cell, F.linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)
+        return scan(cell, linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)

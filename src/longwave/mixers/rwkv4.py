@@ -25,6 +25,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.ragged import previous
 from longwave.ops.wkv import wkv
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -48,7 +49,7 @@ class RWKV4(Mixer):
         self.mu = nn.Parameter(start + depth * torch.tensor([[0], [0.3], [0]]))
         self.decay = nn.Parameter(-5 + 8 * (channel / max(1, d_model - 1)) ** (0.7 + 1.3 * depth))
         self.bonus = nn.Parameter(math.log(0.3) + 0.5 * ((channel + 1) % 3 - 1))
-        self.k, self.v, self.r, self.out = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
+        self.k, self.v, self.r, self.out = (Linear(d_model, d_model, bias=False) for _ in range(4))
         hint(self, "mu", decay=False, own_init=True)
         for name in ("decay", "bonus"):
             hint(self, name, decay=False, float32=True, own_init=True)

@@ -28,6 +28,7 @@ from longwave.mixer import Mixer
 from longwave.ops.delta_rule import delta_rule
 from longwave.ops.precision import wide
 from longwave.ops.ragged import previous
+from longwave.parts.linear import Linear
 from longwave.parts.norm import HeadNorm, unit
 from longwave.state import State
 
@@ -43,8 +44,8 @@ class Thin(nn.Module):
     def __init__(self, d_model: int, *, rank: float, inner: nn.Module, bias: Tensor | None = None) -> None:
         super().__init__()
         width = max(32, 32 * round(rank / 32))
-        self.down, self.inner = nn.Linear(d_model, width, bias=False), inner
-        self.up = nn.Linear(width, d_model, bias=bias is not None)
+        self.down, self.inner = Linear(d_model, width, bias=False), inner
+        self.up = Linear(width, d_model, bias=bias is not None)
         nn.init.zeros_(self.down.weight)
         nn.init.orthogonal_(self.up.weight, 0.1)
         for layer in (self.down, self.up):
@@ -91,7 +92,7 @@ class RWKV7(Mixer):
         self.removed = nn.Parameter(torch.full((d,), 0.85))
         self.slowed = nn.Parameter(torch.ones(d))
         self.bonus = nn.Parameter(torch.zeros(n_heads, d // n_heads))
-        self.r, self.k, self.v, self.out = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.r, self.k, self.v, self.out = (Linear(d, d, bias=False) for _ in range(4))
         for layer, bound in ((self.r, 0.5), (self.k, 0.05), (self.v, 0.5)):
             nn.init.uniform_(layer.weight, -bound / root, bound / root)
             hint(layer, "weight", own_init=True)

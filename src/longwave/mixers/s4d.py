@@ -27,6 +27,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.lti import discretize_diagonal, lti
 from longwave.parts.hippo import diagonal_poles
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -58,7 +59,7 @@ class S4D(Mixer):
         self.frequency = nn.Parameter(poles.imag.to(steps).clone())
         self.C = nn.Parameter(torch.randn(d_model, d_state // 2, 2) / math.sqrt(2))
         self.D = nn.Parameter(torch.randn(d_model))
-        self.out = nn.Sequential(nn.GELU(), nn.Dropout(dropout), nn.Linear(d_model, 2 * d_model))
+        self.out = nn.Sequential(nn.GELU(), nn.Dropout(dropout), Linear(d_model, 2 * d_model))
         for name in ("log_dt", "log_damping", "frequency"):
             hint(self, name, decay=False, lr=1e-3, float32=True, own_init=True)
         hint(self, "C", float32=True, own_init=True)

@@ -24,10 +24,12 @@ from torch import Tensor, nn
 from longwave.errors import check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer
+from longwave.ops.linear import linear
 from longwave.ops.lti import discretize_diagonal
 from longwave.ops.precision import wide
 from longwave.ops.scan import linear_scan
 from longwave.parts.hippo import diagonal_poles
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -57,7 +59,7 @@ class S5(Mixer):
         self.B = nn.Parameter(torch.randn(n, 2, d_model) / math.sqrt(2 * d_model))
         self.C = nn.Parameter(torch.randn(d_model, n, 2) / math.sqrt(4 * n))
         self.D = nn.Parameter(torch.randn(d_model))
-        self.gate = nn.Linear(d_model, d_model)
+        self.gate = Linear(d_model, d_model)
         for name in ("log_dt", "log_damping", "frequency"):
             hint(self, name, decay=False, lr=1e-3, float32=True, own_init=True)
         hint(self, "B", float32=True, own_init=True)
@@ -73,10 +75,10 @@ class S5(Mixer):
         step = torch.as_tensor(dt, dtype=A.real.dtype, device=x.device)
         step = step.view(*step.shape, *[1] * (3 - step.ndim)) * self.log_dt.exp()  # [1 or B, 1 or T, N]
         z, gain = discretize_diagonal(A, step)
-        driven = torch.view_as_complex(F.linear(wide(x), self.B.flatten(0, 1)).unflatten(-1, (-1, 2)))
+        driven = torch.view_as_complex(linear(wide(x), self.B.flatten(0, 1)).unflatten(-1, (-1, 2)))
         h = None if state is None else torch.view_as_complex(state.h.contiguous())
         every, last = linear_scan(z.exp().expand_as(driven), gain * driven, h, lengths)
         readout = self.C * self.C.new_tensor([2.0, -2.0])
-        y = F.linear(torch.view_as_real(every).flatten(2), readout.flatten(1)).to(x.dtype) + self.D * x
+        y = linear(torch.view_as_real(every).flatten(2), readout.flatten(1)).to(x.dtype) + self.D * x
         y = F.gelu(y)
         return y * torch.sigmoid(self.gate(y)), None if last is None else Shared(torch.view_as_real(last))

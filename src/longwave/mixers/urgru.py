@@ -16,13 +16,13 @@ Deviations: the reset gate applies after the matrix product, as in our GRU, whic
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.rnn import Hidden
 from longwave.ops.gated_cells import gru_cell, uniform_bias
+from longwave.ops.linear import linear
 from longwave.ops.scan import scan
 
 
@@ -57,4 +57,4 @@ class URGRU(Mixer):
             h = gru_cell(gates, self.U, self.b_n, old.h)
             return h, Hidden(h)
 
-        return scan(cell, F.linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)
+        return scan(cell, linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)

@@ -16,13 +16,13 @@ Deviations: none. With `refine`, `uniform` and `tied` off it is the LSTM, whose 
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.lstm import Cell
 from longwave.ops.gated_cells import lstm_cell, uniform_bias
+from longwave.ops.linear import linear
 from longwave.ops.scan import scan
 
 
@@ -58,4 +58,4 @@ class URLSTM(Mixer):
             h, c = lstm_cell(gates, self.U, old.h, old.c, self.refine, self.tied)
             return h, Cell(h, c)
 
-        return scan(cell, F.linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)
+        return scan(cell, linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)

@@ -20,6 +20,7 @@ from longwave.errors import choose
 from longwave.mixer import ends
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import last_tokens, zero_pads
+from longwave.parts.linear import Linear
 from longwave.registry import check_options
 from longwave.spec import Spec
 from longwave.state import Empty, State
@@ -36,7 +37,7 @@ class Head(nn.Module):
 class Tag(Head):
     def __init__(self, d_model: int, *, n_classes: int) -> None:
         super().__init__()
-        self.out = nn.Linear(d_model, n_classes)
+        self.out = Linear(d_model, n_classes)
 
     def init_state(self, batch: int) -> Empty:
         return Empty(torch.zeros(batch, dtype=torch.long, device=self.out.weight.device))
@@ -80,7 +81,7 @@ class Classify(Head):
     def __init__(self, d_model: int, *, n_classes: int, pool: Literal["mean", "last"] = "mean") -> None:
         super().__init__()
         self.pool = Pool(d_model, pool=pool)
-        self.out = nn.Linear(d_model, n_classes)
+        self.out = Linear(d_model, n_classes)
 
     def init_state(self, batch: int) -> Pooled:
         return self.pool.start(self.out.weight, batch)

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from longwave.errors import check_positive
 from longwave.models.block import Backbone, Residual
 from longwave.models.model import Model
+from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import zero_pads
+from longwave.parts.linear import Linear
 from longwave.spec import Spec
 from longwave.state import Parts
 
@@ -37,7 +39,7 @@ class LanguageModel(Model):
         self.backbone = Backbone(
             d_model, blocks=blocks, norm=norm, residual=residual, dropout=dropout, init_std=init_std
         )
-        self.unembed = None if tied else nn.Linear(d_model, vocab, bias=False)
+        self.unembed = None if tied else Linear(d_model, vocab, bias=False)
         for weight in [self.out] if tied else [self.embed.weight, self.out]:
             nn.init.normal_(weight, std=init_std or 1 / math.sqrt(d_model))
 
@@ -60,7 +62,7 @@ class LanguageModel(Model):
     ) -> tuple[Float[Tensor, "B T P"], Parts | None]:
         """The logits of the next token, after every token."""
         h, state = self.hidden(tokens, state, lengths)
-        return h @ self.out.T, state
+        return linear(h, self.out), state
 
     def loss(
         self,

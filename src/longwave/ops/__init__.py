@@ -7,6 +7,7 @@ from longwave.ops.delta_rule import delta_rule
 from longwave.ops.dispatch import use
 from longwave.ops.fftconv import fftconv, long_conv
 from longwave.ops.gated_cells import gru, lstm
+from longwave.ops.linear import linear
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.loss import cross_entropy
 from longwave.ops.lti import discretize, discretize_diagonal, krylov, lti, vandermonde
@@ -18,6 +19,6 @@ from longwave.ops.wkv import wkv
 
 __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "discretize",
-    "discretize_diagonal", "fftconv", "gru", "krylov", "linear_recurrence", "linear_scan", "long_conv", "lstm", "lti",
-    "min_gru", "scan", "selective_scan", "short_conv", "use", "vandermonde", "wkv",
+    "discretize_diagonal", "fftconv", "gru", "krylov", "linear", "linear_recurrence", "linear_scan", "long_conv",
+    "lstm", "lti", "min_gru", "scan", "selective_scan", "short_conv", "use", "vandermonde", "wkv",
 ]  # fmt: skip
