@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from longwave import ops as ops
+    from longwave.chunked import chunked as chunked
     from longwave.doctor import doctor as doctor
     from longwave.errors import RunError as RunError
     from longwave.errors import UserError as UserError
@@ -52,6 +53,7 @@ _HOME = {
     "aux_loss": "record:aux_loss",
     "aux_losses": "record:aux_losses",
     "check": "laws:check",
+    "chunked": "chunked:chunked",
     "create_mixer": "mixers:create",
     "create_model": "models:create",
     "doctor": "doctor:doctor",

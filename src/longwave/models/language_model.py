@@ -6,6 +6,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longwave.chunked import in_chunks
 from longwave.errors import check_positive
 from longwave.models.block import Backbone, Residual
 from longwave.models.model import Model
@@ -69,13 +70,28 @@ class LanguageModel(Model):
         tokens: Int[Tensor, "B T"],
         target: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None = None,
+        *,
+        chunk: int | None = None,
+        reduction: str = "mean",
         **how: Any,
     ) -> Tensor:
-        """Cross-entropy of `target` (-100: does not count); `how`: smoothing, convention, reduction."""
-        h, _ = self.hidden(tokens, None, lengths)
+        """Cross-entropy of `target` (-100: does not count); `how`: smoothing, convention.
+
+        With `chunk`, never more than the activations of so many tokens are held (see `longwave.chunked`).
+        """
         if lengths is not None:
             target = zero_pads(target, lengths, fill=IGNORE)
-        return cross_entropy(h, self.out, target, **how)
+        if chunk is None or tokens.shape[1] <= chunk:
+            h, _ = self.hidden(tokens, None, lengths)
+            return cross_entropy(h, self.out, target, reduction=reduction, **how)
+
+        def piece(tokens: Tensor, target: Tensor, state: Parts, lengths: Tensor | None) -> tuple[Tensor, Any]:
+            h, state_after = self.hidden(tokens, state, lengths)
+            each = "none" if reduction == "none" else "sum"
+            return cross_entropy(h, self.out, target, reduction=each, **how), state_after
+
+        losses, _ = in_chunks(self, piece, (tokens, target), self.init_state(len(tokens)), lengths, chunk=chunk)
+        return losses / (target != IGNORE).sum().clamp_min(1) if reduction == "mean" else losses
 
     def log_prob(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, " B"]:
         """log p(tokens after the first | the first), a row."""

@@ -6,6 +6,7 @@ from typing import Any
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from longwave.chunked import in_chunks
 from longwave.errors import UserError, check_positive
 from longwave.models.block import Backbone, Residual
 from longwave.models.heads import make_head
@@ -68,6 +69,23 @@ class SequenceModel(Model):
         return answer, None if state is None else Parts((below, above))
 
     def loss(
-        self, x: Tensor, target: Tensor, lengths: Tensor | None = None, dt: float | Tensor | None = None, **how: Any
+        self,
+        x: Tensor,
+        target: Tensor,
+        lengths: Tensor | None = None,
+        dt: float | Tensor | None = None,
+        *,
+        chunk: int | None = None,
+        **how: Any,
     ) -> Tensor:
-        return self.head.loss(self.hidden(x, None, lengths, dt)[0], target, lengths, **how)
+        """The head's loss; with `chunk`, never more than the activations of so many tokens are held."""
+        if chunk is None or x.shape[1] <= chunk:
+            return self.head.loss(self.hidden(x, None, lengths, dt)[0], target, lengths, **how)
+        by_token = dt if isinstance(dt, Tensor) and dt.ndim == 2 else None
+
+        def piece(x: Tensor, dt_here: Tensor | None, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+            return self.hidden(x, state, lengths, dt if by_token is None else dt_here)
+
+        start = self.backbone.init_state(len(x))
+        h, _ = in_chunks(self, piece, (x, by_token), start, lengths, chunk=chunk)
+        return self.head.loss(h, target, lengths, **how)

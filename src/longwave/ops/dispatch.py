@@ -29,8 +29,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from longwave.errors import UserError, nearest
 
 BACKENDS = ("native", "triton", "torch", "reference")
@@ -118,7 +116,13 @@ class Op:
         return f"<op {self.name}: {', '.join(form.name for form in self.forms())}>"
 
 
-@torch.compiler.assume_constant_result  # an import cannot be traced; it happens while tracing
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run while tracing, its result a constant: torch.compiler.assume_constant_result, which imports dynamo (1.4 s)."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@untraced  # an import cannot be traced
 def _import_kernels(file: str) -> None:
     for folder in ("native", "triton"):
         package = f"longwave.ops.{folder}"

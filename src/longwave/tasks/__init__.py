@@ -16,7 +16,7 @@ class Task(Protocol):
     def loss(self, model: Any, batch: tuple[Tensor, ...], **how: Any) -> tuple[Tensor, Tensor]:
         """The summed loss of a batch, and how many targets it sums over."""
 
-    def validate(self, model: Any, *, quick: bool = False) -> dict[str, float]:
+    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
         """Metrics on held-out data, "loss" among them; `quick` looks at a part of it."""
 
     def describe(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Language:
         tokens, target = batch
         return model.loss(tokens, target, reduction="sum", **how), torch.tensor(target.numel())
 
-    def validate(self, model: Any, *, quick: bool = False) -> dict[str, float]:
+    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
         """Every byte of the validation text once, each from at least half a context (the first from what there is)."""
         device = next(model.parameters()).device
         half = max(1, self.context // 2)
@@ -60,7 +60,7 @@ class Language:
         for some in np.array_split(starts, max(1, len(starts) * self.context // AT_ONCE)):
             windows = [self._window(int(start), half) for start in some]
             tokens, target = (torch.from_numpy(np.stack(each)).to(device) for each in zip(*windows, strict=True))
-            losses = model.loss(tokens, target, reduction="none")
+            losses = model.loss(tokens, target, reduction="none", **how)
             total += float(losses.sum(dtype=torch.float64))
             count += int((target != IGNORE).sum())
         loss = total / max(1, count)

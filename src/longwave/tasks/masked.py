@@ -52,12 +52,12 @@ class Masked(Language):
         tokens, target = batch
         return model.loss(tokens, target, reduction="sum", **how), (target != IGNORE).sum()
 
-    def validate(self, model: Any, *, quick: bool = False) -> dict[str, float]:
+    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
         device = next(model.parameters()).device
         total, count = 0.0, 0
         for step in range(-(-min(QUICK if quick else VALIDATION, self.held_out.count) // self.held_out.batch)):
             tokens, target = (t.to(device) for t in self._hide(self.held_out.at(step), (0, step)))
-            total += float(model.loss(tokens, target, reduction="sum"))
+            total += float(model.loss(tokens, target, reduction="sum", **how))
             count += int((target != IGNORE).sum())
         return {"loss": total / max(1, count), "bits_per_masked_byte": total / max(1, count) / math.log(2)}
 

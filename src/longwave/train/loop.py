@@ -96,7 +96,7 @@ class Trainer:
     def validate(self, *, quick: bool) -> dict[str, float]:
         self.model.eval()
         with self._autocast():
-            metrics = self.task.validate(self.model, quick=quick)
+            metrics = self.task.validate(self.model, quick=quick, **self._chunk())
         self.model.train()
         self.progress.stale += 1
         if metrics["loss"] < self.progress.best:
@@ -129,7 +129,7 @@ class Trainer:
         plan = self.plan
         smoothing = {"smoothing": plan.smoothing, "convention": plan.convention} if plan.smoothing else {}
         with aux_losses() as terms, self._autocast():
-            loss, n = self.task.loss(self.model, batch, **smoothing)
+            loss, n = self.task.loss(self.model, batch, **smoothing, **self._chunk())
         return loss, n, sum((term.total for term in terms), start=torch.zeros_like(loss))
 
     def _explain(self, step: int, batches: list[Any]) -> None:
@@ -154,6 +154,9 @@ class Trainer:
             self.optimizer.zero_grad()
         torch.set_rng_state(random)
         return max(10, int(seconds / sorted(times)[TRIAL // 2]))
+
+    def _chunk(self) -> dict[str, int]:
+        return {"chunk": self.plan.chunk} if self.plan.chunk else {}
 
     def _autocast(self) -> Any:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)

@@ -13,6 +13,7 @@ class Plan:
     batch: int = 16  # sequences a step
     accumulate: int = 1  # batches a step, one after another: their gradients add up to one
     context: int = 256  # tokens a sequence
+    chunk: int | None = None  # hold the activations of so many tokens only; gradients stay exact; None: of all
     lr: float = 3e-3  # the peak learning rate
     schedule: Literal["cosine", "linear", "constant", "noam"] = "cosine"  # after warm-up; noam falls as 1 / sqrt(step)
     warmup: int = 50  # steps over which the rate rises from zero
@@ -32,7 +33,7 @@ class Plan:
     def __post_init__(self) -> None:
         check_positive(
             steps=1 if self.steps is None else self.steps, minutes=self.minutes, batch=self.batch,
-            accumulate=self.accumulate, context=self.context, lr=self.lr,
+            accumulate=self.accumulate, context=self.context, lr=self.lr, chunk=1 if self.chunk is None else self.chunk,
             validate_every=self.validate_every or 1, patience=self.patience or 1,
         )  # fmt: skip
         if min(self.warmup, self.floor, self.decay, self.clip, self.seed, self.save_every) < 0:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from longwave.errors import UserError
+from longwave.ops.dispatch import untraced
 from longwave.ops.native import build
 
 _library = torch.library.Library("longwave", "FRAGMENT")  # its ops live as long as it
@@ -25,7 +26,7 @@ def _in_a_child() -> None:
 os.register_at_fork(after_in_child=_in_a_child)
 
 
-@torch.compiler.assume_constant_result
+@untraced
 def _reason() -> str:
     return build.reason()
 
