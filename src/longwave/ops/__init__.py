@@ -5,6 +5,7 @@ from longwave.ops.block_attention import block_attention
 from longwave.ops.conv1d import conv1d
 from longwave.ops.delta_rule import delta_rule
 from longwave.ops.dispatch import use
+from longwave.ops.experts import experts
 from longwave.ops.fftconv import fftconv, long_conv
 from longwave.ops.gated_cells import gru, lstm
 from longwave.ops.linear import linear
@@ -19,6 +20,6 @@ from longwave.ops.wkv import wkv
 
 __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "discretize",
-    "discretize_diagonal", "fftconv", "gru", "krylov", "linear", "linear_recurrence", "linear_scan", "long_conv",
-    "lstm", "lti", "min_gru", "scan", "selective_scan", "short_conv", "use", "vandermonde", "wkv",
+    "discretize_diagonal", "experts", "fftconv", "gru", "krylov", "linear", "linear_recurrence", "linear_scan",
+    "long_conv", "lstm", "lti", "min_gru", "scan", "selective_scan", "short_conv", "use", "vandermonde", "wkv",
 ]  # fmt: skip
