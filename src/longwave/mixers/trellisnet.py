@@ -8,8 +8,8 @@ Parallel form: the same at all steps at once, layer after layer; W x is one prod
 
 Cost: training O(n T d^2) for n layers; a decoded token O(n d^2); state (2 n - 1) d numbers. An output sees n + 1 steps.
 
-Paper: Bai, Kolter and Koltun 2019, "Trellis networks for sequence modeling", eq. 1-2 and section 5 (the LSTM's gates
-as activation). By its theorem 1, with no weight on x_{t-1} and h_t it is the LSTM, truncated to the last n steps.
+Paper: Bai, Kolter and Koltun 2019, "Trellis networks for sequence modeling", eq. 1-2, with the LSTM's gates as
+activation. By its theorem 1, with no weight on x_{t-1} and h_t it is the LSTM, truncated to the last n steps.
 
 Deviations: no dropout between times and no weight normalisation, which are its regularisers; the dilation is 1.
 """

@@ -25,3 +25,17 @@ FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: x.softmax(-1),  # Shen et al. 2021, eq. 5
     "identity": scaled,
 }
+
+
+def orthogonal_directions(count: int, width: int) -> Float[Tensor, "M K"]:
+    """Gaussian directions, `width` at a time orthogonal to each other, each as long as a Gaussian vector is.
+    Choromanski et al. 2021, section 2.4."""
+    Q, R = torch.linalg.qr(torch.randn(-(-count // width), width, width))
+    turned = Q * R.diagonal(dim1=1, dim2=2).sign()[:, None]  # else the signs of Q follow a convention, not chance
+    return turned.flatten(0, 1)[:count] * torch.randn(count, width).norm(dim=1, keepdim=True)
+
+
+def log_positive_features(x: Float[Tensor, "*n K"], directions: Float[Tensor, "M K"]) -> Float[Tensor, "*n M"]:
+    """w.x - |x|^2 / 2 for every direction w: the mean over w of the products of their exponentials, for q and for k,
+    estimates exp(q.k). Choromanski et al. 2021, lemma 1."""
+    return x @ directions.to(x).T - x.square().sum(-1, keepdim=True) / 2
