@@ -1,6 +1,7 @@
 """From tensors to pointers and back: checked calls of C functions, and ops of torch made of them."""
 
 import ctypes
+import math
 import os
 import struct
 from collections.abc import Callable
@@ -46,6 +47,13 @@ def on_cpu(**arguments: Any) -> str:
 def rows(x: Tensor) -> Tensor:
     """x with its numbers side by side along the last axis, where rows may lie apart; copied only if need be."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def split(rows: int, channels: int) -> int:
+    """Into how many pieces a kernel should cut the channels, so that all threads have the same to do; `pieces` in vec.h
+    is the same rule."""
+    threads = torch.get_num_threads()
+    return max(1, min(1 if rows >= 4 * threads else threads // math.gcd(rows, threads), -(-channels // 16)))
 
 
 class Kernel:

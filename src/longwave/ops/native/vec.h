@@ -56,6 +56,16 @@ INL void stn(float* p, vf v, long n) {
     if (n >= VW) return st(p, v);
     for (int i = 0; i < VW; i++) if (i < n) p[i] = v[i];
 }
+// A loop over channels from..to as `body(d, lanes)`: lanes.ld and lanes.st know whether they may touch a whole vector.
+template <bool whole> struct Lanes {
+    long n;
+    vf ld(const float* p) const { if (whole) return ::ld(p); return ldn(p, n); }
+    void st(float* p, vf v) const { if (whole) ::st(p, v); else stn(p, v, n); }
+};
+template <class Body> INL void vectors(long from, long to, const Body& body) {
+    for (; from + VW <= to; from += VW) body(from, Lanes<true>{VW});
+    if (from < to) body(from, Lanes<false>{to - from});
+}
 
 INL vf vmax(vf a, vf b) { return a > b ? a : b; }
 INL vf vmin(vf a, vf b) { return a < b ? a : b; }
@@ -77,6 +87,8 @@ INL vf vexp2_inside(vf x) {
     p = p * f + 0.05550713f; p = p * f + 0.2402212f; p = p * f + 0.69314697f; p = p * f + 1.f;
     return (vf)((vi)p + ((vi)t << 23));
 }
+// 2^x for x <= 0, cut off at 2^-126.
+INL vf vexp2_least(vf x) { return vexp2_inside(vmax(bc(-126.f), x)); }
 // 2^x; 0 below -126 (-inf included: an exact reset), inf from 128 on.
 INL vf vexp2(vf x) {
     vf y = vexp2_inside(vmin(bc(126.f), vmax(bc(-126.f), x)));
@@ -88,6 +100,15 @@ INL vf vexp2(vf x) {
 INL vf vexp2n(vf x) {
     vf y = vexp2_inside(vmax(bc(-126.f), x));
     return x < -126.f ? bc(0.f) : y;
+}
+// 2^x for finite x <= 0, cut off at 2^-126; NaN for a positive NaN only. The fastest: a maximum of integers, off the
+// path of the polynomial.
+INL vf vexp2_quick(vf x) {
+    vf t = x + 12582912.f, f = x - (t - 12582912.f);
+    vf p = 0.00132765f * f + 0.00967554f;
+    p = p * f + 0.05550713f; p = p * f + 0.2402212f; p = p * f + 0.69314697f; p = p * f + 1.f;
+    vi k = (vi)t, least = (vi){} + (0x4b400000 - 126);
+    return (vf)((vi)p + ((k > least ? k : least) << 23));
 }
 INL vf vexp(vf x) { return vexp2(x * LOG2E); }
 INL vf vsig(vf x) {  // by e^-|x|, which cannot overflow
