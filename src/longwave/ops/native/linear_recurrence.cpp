@@ -7,8 +7,6 @@
 // adds up in that sum is dropped every SPAN steps, where g is found afresh as the row sums of (d E) S.
 #include "matrix.h"
 
-constexpr long SPAN = 4 * STEPS;
-
 struct LinearRecurrence {  // forward and backward: what the other needs is null
     Tensor<4> q, k, v, g, first; Tensor<1, long> lengths;
     Tensor<4> y, last;
@@ -79,7 +77,7 @@ struct Head {
         for (long end = x.length(b), t; end > 0; end = t) {
             t = (end - 1) / STEPS * STEPS;
             const long n = end - t;
-            if (x.dg && (end % SPAN == 0 || end == x.length(b))) restart(ends + t / SPAN * K * V);
+            if (x.dg && (end % SPAN == 0 || end == x.length(b))) overlap(sum, S, ends + t / SPAN * K * V, x.V, K, x.E);
             load(b, h, t, n, -STEPS);
             walk<true>({n, V, K, dy, v, q, d, grad, S}, x.lanes());
             walk<true>({n, K, V, q, k, dy, d, y, E}, x.rows());
@@ -99,12 +97,6 @@ struct Head {
     void products(const float* y, long n) {
         multiply(grad, y, n * K);
         if (x.E == 1) for (long i = 0; i < n; i++) grad[i * K] = total(grad + i * K, K);
-    }
-    void restart(const float* end) {
-        std::fill(sum, sum + K, 0.f);
-        for (long j = 0; j < x.V; j++)
-            for (long i = 0; i < K; i += VW) st(sum + i, ld(sum + i) + ld(S + j * K + i) * ld(end + j * K + i));
-        if (x.E == 1) *sum = total(sum, K);
     }
 };
 

@@ -21,6 +21,8 @@ constexpr int TILE = 16;  // vectors of state in registers
 constexpr int TILE = 8;
 #endif
 
+constexpr long SPAN = 4 * STEPS;  // after which the gradient of a log-decay is found afresh
+
 enum Decay { NONE, STEP, ROW, LANE };  // one number for all, a step, a row, a lane
 
 INL long padded(long n, long to) { return (n + to - 1) / to * to; }
@@ -89,11 +91,11 @@ template <Decay D, bool BACK, bool PAIR> static void walk_as(const Chunk& a) {
     columns<1, D, BACK, PAIR>(a, j);
 }
 
-template <bool BACK> static void walk(const Chunk& a, Decay decay) {
-    if (decay == NONE) walk_as<NONE, BACK, false>(a);
-    if (decay == STEP) walk_as<STEP, BACK, false>(a);
-    if (decay == ROW) walk_as<ROW, BACK, false>(a);
-    if (decay == LANE) walk_as<LANE, BACK, false>(a);
+template <bool BACK, bool PAIR = false> static void walk(const Chunk& a, Decay decay) {
+    if (decay == NONE) walk_as<NONE, BACK, PAIR>(a);
+    if (decay == STEP) walk_as<STEP, BACK, PAIR>(a);
+    if constexpr (!PAIR) if (decay == ROW) walk_as<ROW, BACK, false>(a);
+    if (decay == LANE) walk_as<LANE, BACK, PAIR>(a);
 }
 
 struct Scratch {  // one aligned block of zeros, handed out piece by piece
@@ -134,6 +136,13 @@ INL float total(const float* x, long n) {
     vf all = bc(0);
     for (long i = 0; i < n; i += VW) all += ld(x + i);
     return hsum(all);
+}
+// Sums over the rows of x times y, lane by lane, or one sum of all.
+INL void overlap(float* sums, const float* x, const float* y, long rows, long lanes, long wanted) {
+    std::fill_n(sums, lanes, 0.f);
+    for (long j = 0; j < rows; j++)
+        for (long i = 0; i < lanes; i += VW) st(sums + i, ld(sums + i) + ld(x + j * lanes + i) * ld(y + j * lanes + i));
+    if (wanted == 1) *sums = total(sums, lanes);
 }
 INL void multiply(float* x, const float* y, long n) { for (long i = 0; i < n; i += VW) st(x + i, ld(x + i) * ld(y + i)); }
 INL void exponentials(float* x, long n) {
