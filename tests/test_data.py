@@ -115,10 +115,10 @@ def test_text_shorter_than_a_context_is_refused(task, tmp_path):
     (tmp_path / "short").write_text("x" * 300)
     for context in (16, 299, 10**12):
         with pytest.raises(UserError, match=f"too few for a context of {context}: give more text or a smaller"):
-            task(str(tmp_path / "short"), context=context, batch=2, seed=0)
-    assert task(str(tmp_path / "short"), context=1, batch=2, seed=0).batch(0)[0].shape == (2, 1)
+            task(context, 2, 0, data=str(tmp_path / "short"))
+    assert task(1, 2, 0, data=str(tmp_path / "short")).batch(0)[0].shape == (2, 1)
     with pytest.raises(UserError, match="text of the embedded corpus has"):
-        task(None, context=10**12, batch=1, seed=0)
+        task(10**12, 1, 0, data=None)
 
 
 @given(documents=st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=6), data=st.data())
@@ -199,7 +199,7 @@ def test_a_file_of_ten_gigabytes_stays_on_disk(tmp_path):
         out.write(b"All work and no play. " * 100_000)
         out.truncate(10 * 2**30)
     before = resident()
-    task = Language(str(file), context=255, batch=16, seed=0)
+    task = Language(255, 16, 0, data=str(file))
     about = task.describe()
     for step in range(20):
         task.batch(step)
@@ -207,25 +207,25 @@ def test_a_file_of_ten_gigabytes_stays_on_disk(tmp_path):
     assert resident() - before < 64 * 2**20
     with file.open("r+b") as out:
         out.write(b"Some work")
-    assert Language(str(file), context=255, batch=16, seed=0).describe() != about
+    assert Language(255, 16, 0, data=str(file)).describe() != about
 
 
 @pytest.mark.parametrize("place", [0, 3000, 99_999])
 def test_a_changed_byte_is_noticed(place, tmp_path):
     file = tmp_path / "text"
     file.write_bytes(b"abcdefghij" * 10_000)
-    before = Language(str(file), context=9, batch=2, seed=0).describe()
-    assert Language(str(file), context=19, batch=3, seed=1).describe() == before
+    before = Language(9, 2, 0, data=str(file)).describe()
+    assert Language(19, 3, 1, data=str(file)).describe() == before
     raw = bytearray(file.read_bytes())
     raw[place] = 33
     file.write_bytes(raw)
-    assert Language(str(file), context=9, batch=2, seed=0).describe() != before
+    assert Language(9, 2, 0, data=str(file)).describe() != before
 
 
 def test_relative_paths_still_lead_there_from_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "text").write_text("x" * 500)
     monkeypatch.chdir(tmp_path)
-    assert Language("text", context=9, batch=2, seed=0).describe()["data"] == str(tmp_path / "text")
+    assert Language(9, 2, 0, data="text").describe()["options"]["data"] == str(tmp_path / "text")
 
 
 # --- tasks
@@ -265,7 +265,7 @@ def test_validation_judges_every_byte_once_with_what_came_before(context, n):
 
 def test_the_baselines_are_those_of_the_compressors(tmp_path):
     (tmp_path / "text").write_bytes(b"the same again and again. " * 1000)
-    task = Language(str(tmp_path / "text"), context=9, batch=2, seed=0)
+    task = Language(9, 2, 0, data=str(tmp_path / "text"))
     raw = task.valid[:].tobytes()
     assert task.baselines() == {
         "gzip -9": 8 * len(gzip.compress(raw, 9)) / len(raw),
@@ -275,7 +275,7 @@ def test_the_baselines_are_those_of_the_compressors(tmp_path):
 
 def test_masked_bytes_are_hidden_as_devlin_says(tmp_path):
     (tmp_path / "text").write_bytes(bytes(range(1, 251)) * 2000)
-    task = Masked(str(tmp_path / "text"), context=250, batch=400, seed=0)
+    task = Masked(250, 400, 0, data=str(tmp_path / "text"))
     shown, target = task.batch(3)
     assert torch.equal(shown, task.batch(3)[0])
     chosen = target != IGNORE

@@ -139,8 +139,8 @@ def test_a_classifier_answers_so_far():
 def test_heads_learn_from_ragged_batches(head):
     model = lw.create_model("classifier", n_classes=3, d_input=2, d_model=8, n_layers=1, mixer="gru", head=head).train()
     x, lengths = torch.randn(4, 6, 2), torch.tensor([6, 3, 1, 5])
-    shapes = {"classify": (4,), "tag": (4, 6), "regress": (4, 3)}
-    target = torch.randn(shapes[head]) if head == "regress" else torch.randint(3, shapes[head])
+    shapes = {"classify": (4,), "tag": (4, 6), "regress": (4, 3), "predict": (4, 6, 3)}
+    target = torch.randn(shapes[head]) if head in ("regress", "predict") else torch.randint(3, shapes[head])
     before = model.loss(x, target, lengths)
     bad = torch.where(torch.arange(6)[None, :, None] < lengths[:, None, None], x, torch.nan)
     torch.testing.assert_close(model.loss(bad, target, lengths), before)

@@ -12,14 +12,6 @@ from longwave.registry import REQUIRED, Option, schema
 OPS = Path(__file__).parents[1] / "ops"
 
 
-def make_task(name: str, data: str | None, plan: Any) -> Any:
-    from longwave.tasks.language import Language
-    from longwave.tasks.masked import Masked
-
-    made = {"language": Language, "masked": Masked}[name]
-    return made(data, context=plan.context, batch=plan.batch, seed=plan.seed)
-
-
 def print_metrics(metrics: dict[str, float], task: Any) -> None:
     print("\nvalidation")
     for name, value in metrics.items():

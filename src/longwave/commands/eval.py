@@ -3,8 +3,9 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from longwave.commands._common import make_task, print_metrics, word
+from longwave.commands._common import print_metrics, word
 from longwave.flags import Group, parse
 from longwave.registry import REQUIRED, Option
 
@@ -19,17 +20,20 @@ def run(argv: Sequence[str]) -> None:
     words, how = parse("eval", argv, [Group("judge", "on what", flags)], [word("run", REQUIRED, "a run of training")])
     import torch
 
+    from longwave import tasks
     from longwave.models.store import load
     from longwave.train.checkpoint import read_progress
     from longwave.train.plan import Plan
 
     about = read_progress(Path(words["run"]))
     plan = Plan(**{**about.plan, "context": how["context"] or about.plan["context"]})
-    task = make_task(about.task["task"], how["data"] or about.task["data"], plan)
+    options = {**about.task["options"], **({"data": how["data"]} if how["data"] else {})}
+    task: Any = tasks.create(about.task["task"], options, context=plan.context, batch=plan.batch, seed=plan.seed)
     model = load(words["run"]).eval()
     with torch.no_grad():
         metrics = task.validate(model)
     if how["json"]:
-        print(json.dumps({**metrics, "baselines": task.baselines()}))
+        baselines = {"baselines": task.baselines()} if "bits_per_byte" in metrics else {}
+        print(json.dumps({**metrics, **baselines}))
     else:
         print_metrics(metrics, task)

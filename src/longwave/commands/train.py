@@ -4,10 +4,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from longwave import mixers, models
-from longwave.commands._common import changed_options, make_task, mixer_group, print_metrics
+from longwave import mixers, models, tasks
+from longwave.commands._common import changed_options, mixer_group, print_metrics
 from longwave.errors import UserError, choose
 from longwave.flags import Group, chosen, parse
 from longwave.registry import REQUIRED, Option, schema
@@ -27,36 +27,40 @@ def run(argv: Sequence[str]) -> int:
 
         stored = read_progress(Path(resume)).plan
         own = Group("run", "which run", [Option("resume", str, REQUIRED, "the run to go on with"), BOARD])
-        _, run, plan = parse(
+        _, run, changed = parse(
             "train", argv, [own, Group("training", "changes to its plan", plan_options, defaults=stored)]
         )
-        return _resume(Path(resume), Plan(**plan), run["tensorboard"])
-    task = chosen(argv, "--task", "language")
-    preset = chosen(argv, "--model", choose("task", task, {"language": "lm", "masked": "masked_lm"}))
+        return _resume(Path(resume), Plan(**changed), run["tensorboard"])
+    name = chosen(argv, "--task", "language").replace("-", "_")
+    work: Any = tasks.registry.get(name)
+    preset = chosen(argv, "--model", work.preset)
     make = choose("model", preset, models.all_presets())
     own = Group("run", "what to train, on what", [
-        Option("task", Literal["language", "masked"], "language", "guess the next byte, or hidden bytes"),
-        Option("data", str | None, None, "a text file, folder or pattern; None: the source of Python's library"),
+        Option("task", str, name, "the work to learn: longwave list tasks"),
         Option("model", str, preset, "the preset to build: longwave list models"),
         Option("out", str | None, None, "the folder of the run; None: runs/NAME"),
         Option("resume", str | None, None, "go on with the run in this folder"), BOARD,
     ])  # fmt: skip
     groups = [
         own,
-        Group("training", "how to train", plan_options),
-        Group("model", f"the preset {preset}", schema(make)),
+        Group("task", f"the task {name}", schema(work)),
+        Group("training", "how to train", plan_options, defaults=work.plan),
+        Group("model", f"the preset {preset}", [o for o in schema(make) if o.name not in work.decides]),
     ]
     names = [name for name in chosen(argv, "--mixer", "").split(",") if name]
     groups += [mixer_group(each) for each in dict.fromkeys(names)]
-    _, run, plan, options, *of_mixers = parse("train", argv, groups)
+    _, run, of_task, how, options, *of_mixers = parse("train", argv, groups)
+    plan = Plan(**how)
+    task = tasks.create(name, of_task, context=plan.context, batch=plan.batch, seed=plan.seed)
+    options |= task.fits()
     changes = dict(zip(dict.fromkeys(names), of_mixers, strict=True))
     if names:
         options["mixer"] = tuple(Spec(n, **changed_options(mixers.registry.get(n), changes[n])) for n in names)
-    name = "-".join([preset, *dict.fromkeys(names)])
-    return _train_new(run, Plan(**plan), models.preset(preset, **options), Path(run["out"] or f"runs/{name}"))
+    label = "-".join([*([] if name == "language" else [name]), preset, *dict.fromkeys(names)])
+    return _train_new(run, plan, task, models.preset(preset, **options), Path(run["out"] or f"runs/{label}"))
 
 
-def _train_new(run: dict[str, Any], plan: Any, spec: Spec, folder: Path) -> int:
+def _train_new(run: dict[str, Any], plan: Any, task: Any, spec: Spec, folder: Path) -> int:
     import torch
 
     from longwave.models.store import FILES, make_folder
@@ -64,7 +68,6 @@ def _train_new(run: dict[str, Any], plan: Any, spec: Spec, folder: Path) -> int:
 
     if any((folder / name).exists() for name in (*FILES, "log.jsonl")):
         raise UserError(f"{folder} already holds a run: --resume {folder} goes on with it, --out starts another")
-    task = make_task(run["task"], run["data"], plan)
     torch.manual_seed(plan.seed)
     model = models.create(spec)
     task.check(model)
@@ -79,7 +82,7 @@ def _resume(folder: Path, plan: Any, tensorboard: bool) -> int:
     from longwave.train.loop import Trainer
 
     about = read_progress(folder).task
-    task = make_task(about["task"], about["data"], plan)
+    task = tasks.create(about["task"], about["options"], context=plan.context, batch=plan.batch, seed=plan.seed)
     trainer = Trainer(models.create(read_spec(folder / "last.safetensors")), task, plan, folder)
     trainer.resume()
     if trainer.progress.step >= trainer.steps:
@@ -100,6 +103,7 @@ def _run(trainer: Any, tensorboard: bool) -> int:
     if outcome.ended != "done":
         print(f"ended at step {outcome.progress.step}: {outcome.ended}", file=sys.stderr)
     print_metrics(outcome.metrics, task)
-    print(f"\ngenerate from it:  longwave generate {shlex.quote(str(folder))} 'def main('")
+    if task.preset == "lm" and "bits_per_byte" in outcome.metrics:
+        print(f"\ngenerate from it:  longwave generate {shlex.quote(str(folder))} 'def main('")
     print(f"resume it:         {again} --steps {2 * outcome.progress.step}")
     return 0

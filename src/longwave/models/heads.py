@@ -1,6 +1,7 @@
 """What is made of the backbone's output: an answer and its loss. Heads obey the law: (h, state) -> (answer, state).
 
     tag         a class a token, [B, T, C]
+    predict     numbers a token, [B, T, C]
     classify    a class a sequence, [B, C], from its last token or the mean of its tokens
     regress     numbers a sequence, [B, C], likewise
 
@@ -17,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longwave.errors import choose
-from longwave.mixer import ends
+from longwave.mixer import ends, valid
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import last_tokens, zero_pads
 from longwave.parts.linear import Linear
@@ -49,6 +50,16 @@ class Tag(Head):
         """The mean over tokens that are no pads and whose target is not -100."""
         target = target if lengths is None else zero_pads(target, lengths, fill=IGNORE)
         return cross_entropy(h, self.out.weight, target, self.out.bias, **how)
+
+
+class Predict(Tag):
+    def loss(self, h: Tensor, target: Float[Tensor, "B T C"], lengths: Tensor | None = None, **how: Any) -> Tensor:
+        """The mean squared error over tokens that are no pads."""
+        answer = self.out(h)
+        if lengths is not None:
+            real = valid(h, lengths)
+            answer, target = answer[real], target[real]
+        return F.mse_loss(answer, target, **how)
 
 
 class Pooled(State):
@@ -103,7 +114,7 @@ class Regress(Classify):
         return F.mse_loss(self(h, None, lengths)[0], target, **how)
 
 
-HEADS: dict[str, type[Head]] = {"tag": Tag, "classify": Classify, "regress": Regress}
+HEADS: dict[str, type[Head]] = {"tag": Tag, "classify": Classify, "regress": Regress, "predict": Predict}
 
 
 def make_head(spec: Spec, d_model: int) -> Head:

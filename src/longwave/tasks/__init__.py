@@ -1,12 +1,28 @@
-"""A task = batches + loss + metrics: what training needs to know of the work to be done."""
+"""A task = batches + loss + metrics: what training needs to know of the work to be done.
 
-from typing import Any, Protocol, runtime_checkable
+A folder of files is the registry: `recall.py` defines the class `Recall`, which `longwave train --task recall` finds. A
+task is made of `(context, batch, seed)` and of keyword-only options of its own, which are flags of the command line.
+"""
+
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
+
+from longwave.registry import Registry
+
+registry = Registry("task", "longwave.tasks")
 
 
 @runtime_checkable
 class Task(Protocol):
+    preset: ClassVar[str]  # the model that is trained unless another is asked for
+    plan: ClassVar[dict[str, Any]]  # where its training should differ from the defaults
+
+    decides: ClassVar[tuple[str, ...]]  # options of the preset that follow from the task: how many tokens there are
+
+    def fits(self) -> dict[str, Any]:
+        """Those options and their values."""
+
     def check(self, model: Any) -> None:
         """Raise if this model cannot do the task."""
 
@@ -20,4 +36,8 @@ class Task(Protocol):
         """Metrics on held-out data, "loss" among them; `quick` looks at a part of it."""
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for the checkpoint: enough to build the task again, and to notice that its data changed."""
+        """Plain facts for the checkpoint: its name, its options, and what tells whether its data changed."""
+
+
+def create(name: str, options: dict[str, Any], *, context: int, batch: int, seed: int) -> Task:
+    return registry.create(name, context, batch, seed, **options)

@@ -6,7 +6,7 @@ import lzma
 import math
 import os
 import zlib
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +25,18 @@ PIECES, PIECE = 64, 1 << 16  # how many bytes of a text are looked at to notice 
 
 
 class Language:
-    def __init__(self, data: str | None, *, context: int, batch: int, seed: int) -> None:
+    preset: ClassVar[str] = "lm"
+    plan: ClassVar[dict[str, Any]] = {}
+    decides: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        context: int,
+        batch: int,
+        seed: int,
+        *,
+        data: str | None = None,  # a text file, folder or pattern; None: the source of Python's library
+    ) -> None:
         self.data, self.context = data and os.path.abspath(os.path.expanduser(data)), context
         self.train, self.valid = standard_library() if data is None else read_text(data).split()
         whose = "the embedded corpus" if data is None else data
@@ -34,6 +45,9 @@ class Language:
                 raise UserError(f"the {name} text of {whose} has {len(text)} bytes, too few for a context "
                                 f"of {context}: give more text or a smaller --context")  # fmt: skip
         self.windows = Windows(self.train, context + 1, batch, seed)
+
+    def fits(self) -> dict[str, Any]:
+        return {}
 
     def check(self, model: Any) -> None:
         if not model.causal:
@@ -85,7 +99,7 @@ class Language:
         size = len(self.train)
         return {
             "task": "language",
-            "data": self.data,
+            "options": {"data": self.data},
             "bytes": size,
             "mark": _mark(self.train),
             "held_out": _mark(self.valid),

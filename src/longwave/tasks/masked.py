@@ -24,8 +24,17 @@ VALIDATION = 512  # windows of a full validation
 class Masked(Language):
     """The text, windows and splits of next-byte prediction, with another question."""
 
-    def __init__(self, data: str | None, *, context: int, batch: int, seed: int) -> None:
-        super().__init__(data, context=context, batch=batch, seed=seed)
+    preset = "masked_lm"
+
+    def __init__(
+        self,
+        context: int,
+        batch: int,
+        seed: int,
+        *,
+        data: str | None = None,  # a text file, folder or pattern; None: the source of Python's library
+    ) -> None:
+        super().__init__(context, batch, seed, data=data)
         self.seed = seed
         self.windows = Windows(self.train, context, batch, seed)
         self.held_out = Windows(self.valid, context, 16, seed=0)

@@ -31,7 +31,7 @@ def classifier(
     n_layers: int = 4,  # layers
     vocab: int | None = None,  # tokens, where the input is tokens
     d_input: int | None = None,  # numbers a frame, where it is frames
-    head: Literal["classify", "tag", "regress"] = "classify",  # a class a sequence, a class a token, or numbers
+    head: Literal["classify", "tag", "regress", "predict"] = "classify",  # a class a sequence or token, or numbers
     pool: Literal["mean", "last"] = "mean",  # how a sequence becomes one vector
     dropout: float = 0.0,  # of embeddings and branches, in training
 ) -> Spec:
@@ -39,6 +39,6 @@ def classifier(
     blocks = layers(mixer, n_layers, ffn)
     if bidirectional:
         blocks = [[Spec("bidirectional", mixer=reads), *beside] for reads, *beside in blocks]
-    top = Spec(head, n_classes=n_classes) if head == "tag" else Spec(head, n_classes=n_classes, pool=pool)
+    top = Spec(head, n_classes=n_classes) if head in ("tag", "predict") else Spec(head, n_classes=n_classes, pool=pool)
     return Spec("sequence_model", d_model=d_model, vocab=vocab, d_input=d_input, dropout=dropout, head=top,
                 blocks=blocks)  # fmt: skip

@@ -1,0 +1,71 @@
+"""What generated tasks share: endless batches drawn from a seed, and a validation set that no training batch is."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longwave.errors import UserError
+from longwave.ops.loss import IGNORE
+
+HELD_OUT = (1 << 32) - 1  # the seed of validation, where the step counts its batches
+BATCHES, QUICK = 16, 4  # of a validation
+
+
+class Generated:
+    preset: ClassVar[str]
+    plan: ClassVar[dict[str, Any]] = {}
+    decides: ClassVar[tuple[str, ...]]
+
+    def __init__(self, context: int, batch: int, seed: int, **options: Any) -> None:
+        self.context, self.size, self.seed, self.options = context, batch, seed, options
+
+    def draw(self, random: np.random.Generator, rows: int) -> tuple[np.ndarray, ...]:
+        """So many examples: inputs and targets."""
+        raise NotImplementedError
+
+    def batch(self, step: int) -> tuple[Tensor, ...]:
+        return self._drawn((self.seed, step))
+
+    def held_out(self, model: Any, quick: bool) -> list[tuple[Tensor, ...]]:
+        device = next(model.parameters()).device
+        batches = [self._drawn((HELD_OUT, i)) for i in range(QUICK if quick else BATCHES)]
+        return [tuple(t.to(device) for t in batch) for batch in batches]
+
+    def describe(self) -> dict[str, Any]:
+        return {"task": type(self).__module__.rpartition(".")[2], "options": self.options, "context": self.context}
+
+    def _drawn(self, key: tuple[int, int]) -> tuple[Tensor, ...]:
+        return tuple(torch.from_numpy(a) for a in self.draw(np.random.default_rng(key), self.size))
+
+
+class TokenTask(Generated):
+    """Tokens in, and at some of them a token to be said (elsewhere -100): judged by how many are said right."""
+
+    preset = "lm"
+    decides = ("vocab",)
+    vocab: int
+
+    def fits(self) -> dict[str, Any]:
+        return {"vocab": self.vocab}
+
+    def check(self, model: Any) -> None:
+        if not model.causal or len(model.out) < self.vocab:
+            raise UserError(f"this task needs a causal model of {self.vocab} tokens")
+        model(torch.zeros(1, 2, dtype=torch.long))  # a mixer that needs more than its input says so here
+
+    def loss(self, model: Any, batch: tuple[Tensor, ...], **how: Any) -> tuple[Tensor, Tensor]:
+        tokens, target = batch
+        return model.loss(tokens, target, reduction="sum", **how), (target != IGNORE).sum()
+
+    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
+        right = count = 0
+        loss = 0.0
+        for tokens, target in self.held_out(model, quick):
+            asked = target != IGNORE
+            logits = model.hidden(tokens)[0][asked] @ model.out.T
+            loss += float(torch.nn.functional.cross_entropy(logits.float(), target[asked], reduction="sum"))
+            right += int((logits.argmax(-1) == target[asked]).sum())
+            count += int(asked.sum())
+        return {"loss": loss / count, "accuracy": right / count}

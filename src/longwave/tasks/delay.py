@@ -1,0 +1,63 @@
+"""Delay: a smooth random signal comes in; say at every step what it was so many steps ago.
+
+What a linear memory of the past must do, and all it must do (Voelker et al. 2019, section 3.1; Gu et al. 2023, "How to
+train your HiPPO", section 4.1).
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longwave.errors import UserError
+from longwave.tasks._generated import Generated
+
+
+class Delay(Generated):
+    preset = "classifier"
+    decides = ("vocab", "d_input", "n_classes", "head")
+    plan: ClassVar[dict[str, Any]] = {"context": 512, "batch": 16, "lr": 4e-3}
+
+    def __init__(
+        self,
+        context: int,
+        batch: int,
+        seed: int,
+        *,
+        delay: int = 128,  # steps
+        period: float = 16.0,  # steps of the signal's fastest wave
+    ) -> None:
+        super().__init__(context, batch, seed, delay=delay, period=period)
+        if not (0 < delay < context and period >= 2):
+            raise UserError(f"a delay of {delay} must be positive and less than --context {context}, and a period "
+                            f"of {period} at least 2")  # fmt: skip
+        self.delay, self.period = delay, period
+
+    def fits(self) -> dict[str, Any]:
+        return {"vocab": None, "d_input": 1, "n_classes": 1, "head": "predict"}
+
+    def check(self, model: Any) -> None:
+        model(torch.zeros(1, 2, 1))
+
+    def draw(self, random: np.random.Generator, rows: int) -> tuple[np.ndarray, ...]:
+        length = self.context + self.delay
+        waves = max(2, int(length / self.period))
+        parts = random.normal(size=(2, rows, waves))
+        spectrum = np.zeros((rows, length // 2 + 1), complex)
+        spectrum[:, 1 : waves + 1] = parts[0] + 1j * parts[1]
+        signal = np.fft.irfft(spectrum, length) * length / np.sqrt(4 * waves)
+        signal = signal.astype(np.float32)[..., None]
+        return signal[:, self.delay :], signal[:, : self.context]
+
+    def loss(self, model: Any, batch: tuple[Tensor, ...], **how: Any) -> tuple[Tensor, Tensor]:
+        signal, past = batch
+        return model.loss(signal, past, reduction="sum", **how), torch.tensor(past.numel())
+
+    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
+        """`error` is the root of the mean squared error, in units of the signal's: 1 is to know nothing."""
+        batches = self.held_out(model, quick)
+        lost = sum(float(model.loss(signal, past, reduction="sum", **how)) for signal, past in batches)
+        power = sum(float(past.square().sum()) for _, past in batches)
+        count = sum(past.numel() for _, past in batches)
+        return {"loss": lost / count, "error": (lost / power) ** 0.5}
