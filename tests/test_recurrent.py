@@ -10,7 +10,10 @@ from longwave import mixers
 from longwave.mixers.gru import GRU
 from longwave.mixers.lstm import LSTM
 from longwave.ops.gated_cells import keep_gate, uniform_bias
+from longwave.parts.ode import ode_step
 from longwave.probe.gradient import gradient_by_lag
+from longwave.record import aux_losses
+from longwave.tolerance import apart
 
 
 def test_the_forget_bias_is_where_a_cell_starts_from():
@@ -122,3 +125,87 @@ def test_the_symmetric_part_of_a_lipschitz_rnn_bounds_how_it_grows(beta, gamma):
         rates = torch.linalg.eigvals(A).real
         assert bounds.min() - 1e-9 <= rates.min() and rates.max() <= bounds.max() + 1e-9
         assert ((A + A.T) / 2 - ((1 - beta) * (M + M.T) - gamma * torch.eye(10).double())).abs().max() <= 1e-9
+
+
+def reconstruction(mixer, x, cuts):
+    """The auxiliary loss of x, cut into pieces."""
+    state = mixer.init_state(len(x))
+    with aux_losses() as terms:
+        for piece in x.split(cuts, 1):
+            _, state = mixer(piece, state)
+    assert all(term.per_token for term in terms)
+    return sum(term.total for term in terms)
+
+
+def test_an_rlstm_without_its_loss_is_an_lstm():
+    plain, ours = LSTM(8), mixers.create("rlstm", 8, weight=0.0)
+    ours.load_state_dict(plain.state_dict(), strict=False)
+    x = torch.randn(2, 9, 8)
+    with lw.ops.use("reference"), aux_losses() as terms:
+        assert torch.equal(ours(x)[0], plain(x)[0])
+    assert not terms
+
+
+def test_the_reconstruction_is_the_same_however_the_sequence_is_cut():
+    mixer = mixers.create("rlstm", 6, segment=5, rate=1.0).double()
+    x = torch.randn(2, 14, 6, dtype=torch.float64, requires_grad=True)
+    of = [x, *mixer.parameters()]
+    whole = reconstruction(mixer, x, [14])
+    wanted = torch.autograd.grad(whole, of)
+    for cuts in ([7, 7], [1] * 14, [3, 9, 2]):
+        lost = reconstruction(mixer, x, cuts)
+        assert apart(lost, whole) <= 1e-9
+        for got, right in zip(torch.autograd.grad(lost, of), wanted, strict=True):
+            assert apart(got, right) <= 1e-9
+
+
+def test_the_reconstruction_reaches_a_segment_back_and_no_further():
+    mixer = mixers.create("rlstm", 6, segment=4, rate=1.0)
+    x = torch.randn(1, 12, 6)
+    early, late = x[:, :11].requires_grad_(), x[:, 11:].requires_grad_()
+    state = mixer.init_state(1)
+    _, state = mixer(early, state)
+    with aux_losses() as terms:
+        mixer(late, state)
+    (seen,) = torch.autograd.grad(terms[0].total, early)
+    assert bool((seen[:, 8:].abs().amax(-1) > 0).all()) and not seen[:, :8].any()
+
+
+def test_an_rlstm_learns_to_keep_its_past():
+    mixer = mixers.create("rlstm", 8, segment=4, rate=0.5)
+    optimizer = torch.optim.Adam(mixer.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(150):
+        x = torch.sign(torch.randn(16, 12, 8)[..., :1]).expand(-1, -1, 8)  # a bit a token
+        optimizer.zero_grad()
+        lost = reconstruction(mixer, x, [12]) / (16 * 12)
+        lost.backward()
+        optimizer.step()
+        losses.append(float(lost.detach()))
+    assert losses[0] > 0.6 and sum(losses[-10:]) / 10 < 0.3
+
+
+def test_an_ode_rnn_whose_field_is_zero_is_a_gru():
+    plain, ours = GRU(8), mixers.create("ode_rnn", 8)
+    with torch.no_grad():
+        ours.field_out.weight.zero_()
+        ours.field_out.bias.zero_()
+    ours.load_state_dict(plain.state_dict(), strict=False)
+    x = torch.randn(2, 9, 8)
+    with lw.ops.use("reference"):
+        for dt in (1.0, torch.rand(2, 9)):
+            assert torch.equal(ours(x, None, None, dt)[0], plain(x)[0])
+
+
+@pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4)])
+def test_solvers_have_their_order(solver, order):
+    def turn(h):  # once around in 2 pi units of time
+        return h.square().sum() * torch.stack([-h[1], h[0]])
+
+    def error(n):
+        h = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        for _ in range(n):
+            h = ode_step(turn, h, torch.tensor(1 / n, dtype=torch.float64), solver)
+        return float((h - torch.tensor([math.cos(1), math.sin(1)], dtype=torch.float64)).norm())
+
+    assert math.log2(error(32) / error(64)) == pytest.approx(order, abs=0.2)

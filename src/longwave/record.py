@@ -78,14 +78,15 @@ class AuxLoss:
     per_token: bool  # a sum over tokens: cutting the sequence and adding gives the same
 
 
-def aux_loss(name: str, value: Tensor, *, per_token: bool = True) -> None:
+def aux_loss(name: str, value: Tensor | Callable[[], Tensor], *, per_token: bool = True) -> None:
     """Add a term to the loss of whoever trains; nothing happens where nobody collects.
 
-    `value` holds a number for every token, already zero at pads; a term that is not a sum over tokens (it couples them)
-    says so with `per_token=False`, and cannot be trained in chunks.
+    `value` (or a function that returns it, where computing it costs something) holds a number for every token, already
+    zero at pads; a term that is not a sum over tokens (it couples them) says so with `per_token=False`, and cannot be
+    trained in chunks.
     """
     for ledger in _ledgers[-1:]:  # whoever collects inside another passes on what it means to
-        ledger.append(AuxLoss(name, value.sum(), per_token))
+        ledger.append(AuxLoss(name, (value() if callable(value) else value).sum(), per_token))
 
 
 @contextmanager

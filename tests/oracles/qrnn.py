@@ -20,7 +20,7 @@ def pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
                 pre = b
                 for back in range(3):
                     if t - back >= 0:
-                        pre = pre + W[:, 5 * (2 - back) : 5 * (3 - back)] @ x[t - back]
+                        pre = pre + W[:, :, 2 - back] @ x[t - back]
                 gate = dict(
                     zip(("z", "f", "i", "o") if pooling == "ifo" else ("z", "f", "o"), pre.split(5), strict=False)
                 )

@@ -16,15 +16,12 @@ Deviations: no zoneout. Gates have biases.
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from longwave.errors import check_positive
 from longwave.mixer import Mixer
-from longwave.ops.ragged import last_tokens
 from longwave.ops.scan import linear_scan
-from longwave.parts.linear import Linear
+from longwave.parts.convolution import Convolution
 from longwave.state import State
 
 
@@ -42,26 +39,20 @@ class QRNN(Mixer):
         pooling: Literal["f", "fo", "ifo"] = "fo",  # gates: forget; with output; with an input gate instead of 1 - f
     ) -> None:
         super().__init__()
-        check_positive(d_conv=d_conv)
-        self.d_conv, self.pooling = d_conv, pooling
-        self.gates = Linear(d_conv * d_model, (1 + len(pooling)) * d_model)
+        self.pooling = pooling
+        self.gates = Convolution(d_model, (1 + len(pooling)) * d_model, d_conv)
 
     def init_state(self, batch: int) -> Pooled:
-        d = self.gates.in_features // self.d_conv
-        return Pooled(self.zeros(batch, self.d_conv - 1, d), self.zeros(batch, d, wide=True))
+        return Pooled(self.gates.window(batch), self.zeros(batch, self.gates.weight.shape[1], wide=True))
 
     def forward(
         self, x: Tensor, state: Pooled | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Pooled | None]:
-        held, T = self.d_conv - 1, x.shape[1]
-        past = F.pad(x, (0, 0, held, 0)) if state is None else torch.cat([state.window, x], 1)
-        taps = torch.cat([past[:, w : w + T] for w in range(self.d_conv)], -1)
-        z, f, *rest = self.gates(taps).chunk(1 + len(self.pooling), -1)
+        given, window = self.gates(x, None if state is None else state.window, lengths)
+        z, f, *rest = given.chunk(1 + len(self.pooling), -1)
         f = torch.sigmoid(f)
         take = torch.sigmoid(rest[0]) if self.pooling == "ifo" else 1 - f
         c, last = linear_scan(f, take * torch.tanh(z), None if state is None else state.c, lengths)
         c = c.to(x)
         y = c if self.pooling == "f" else torch.sigmoid(rest[-1]) * c
-        if state is None or last is None:
-            return y, None
-        return y, Pooled(last_tokens(past, held, None if lengths is None else lengths + held), last)
+        return y, None if window is None or last is None else Pooled(window, last)

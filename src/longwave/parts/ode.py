@@ -3,19 +3,20 @@
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 Solver = Literal["rk4", "midpoint", "euler"]
 
 
-def ode_step(f: Callable[[Tensor], Tensor], h: Tensor, dt: float | Tensor, solver: Solver = "rk4") -> Tensor:
-    """h after the time dt, which is a number or broadcasts against h; the error is of order 5, 3 or 2 in dt."""
+def ode_step(f: Callable[[Tensor], Tensor], h: Tensor, dt: Tensor, solver: Solver = "rk4") -> Tensor:
+    """h after the time dt, which broadcasts against it; the error is of order 5, 3 or 2 in dt."""
     slope = f(h)
     if solver == "euler":
-        return h + dt * slope
-    middle = f(h + 0.5 * dt * slope)
+        return torch.addcmul(h, dt, slope)
+    middle = f(torch.addcmul(h, dt, slope, value=0.5))
     if solver == "midpoint":
-        return h + dt * middle
-    again = f(h + 0.5 * dt * middle)
-    end = f(h + dt * again)
-    return h + dt / 6 * (slope + 2 * (middle + again) + end)
+        return torch.addcmul(h, dt, middle)
+    again = f(torch.addcmul(h, dt, middle, value=0.5))
+    end = f(torch.addcmul(h, dt, again))
+    return torch.addcmul(h, dt, slope + 2 * (middle + again) + end, value=1 / 6)
