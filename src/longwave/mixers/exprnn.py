@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.rnn import Hidden
+from longwave.ops.linear import linear
 from longwave.ops.precision import wide
 from longwave.ops.scan import scan
 
@@ -70,4 +71,4 @@ class ExpRNN(Mixer):
             h = torch.sign(z) * torch.relu(z.abs() + self.b)
             return h, Hidden(h)
 
-        return scan(cell, F.linear(x, self.U), state or self.init_state(len(x)), lengths)
+        return scan(cell, linear(x, self.U), state or self.init_state(len(x)), lengths)

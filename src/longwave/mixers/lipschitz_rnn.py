@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.rnn import Hidden
+from longwave.ops.linear import linear
 from longwave.ops.scan import scan
 from longwave.parts.linear import Linear
 from longwave.parts.ode import ode_step
@@ -75,6 +76,6 @@ class LipschitzRNN(Mixer):
             h = ode_step(lambda h: slope(h, ux), old.h, time, self.solver)
             return h, Hidden(h)
 
-        given = F.linear(x, self.U, self.b), self.step * steps(x, dt)
+        given = linear(x, self.U, self.b), self.step * steps(x, dt)
         h, state = scan(cell, given, state or self.init_state(len(x)), lengths)
         return self.out(h), state

@@ -25,6 +25,7 @@ from longwave.errors import check_positive
 from longwave.mixer import Mixer
 from longwave.mixers.rnn import Hidden
 from longwave.ops.gated_cells import gru_cell
+from longwave.ops.linear import linear
 from longwave.ops.scan import scan
 from longwave.parts.ode import ode_step
 from longwave.parts.time import steps
@@ -69,5 +70,5 @@ class ODERNN(Mixer):
             h = gru_cell(gates, self.U, self.b_n, h)
             return h, Hidden(h)
 
-        given = F.linear(x, self.W, self.b), steps(x, dt) / self.solver_steps
+        given = linear(x, self.W, self.b), steps(x, dt) / self.solver_steps
         return scan(cell, given, state or self.init_state(len(x)), lengths)

@@ -18,7 +18,6 @@ and a cut changes nothing. The stretch ends at its anchor; at the beginning it i
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -27,8 +26,10 @@ from longwave.hints import hint
 from longwave.mixer import Mixer, ends, valid
 from longwave.mixers.lstm import Cell
 from longwave.ops.gated_cells import lstm, lstm_cell
+from longwave.ops.linear import linear
 from longwave.ops.ragged import with_past, zero_pads
 from longwave.ops.scan import scan
+from longwave.parts.linear import Linear
 from longwave.record import aux_loss
 from longwave.state import State
 
@@ -55,7 +56,7 @@ class RLSTM(Mixer):
         self.segment, self.rate, self.weight = segment, rate, weight
         self.W, self.U, self.b = _weights(d_model, forget_bias)
         self.W_back, self.U_back, self.b_back = _weights(d_model, forget_bias)
-        self.guess = nn.Linear(d_model, d_model)
+        self.guess = Linear(d_model, d_model)
         for name in ("b", "b_back"):
             hint(self, name, decay=False, own_init=True)
 
@@ -72,7 +73,7 @@ class RLSTM(Mixer):
             return torch.cat([h, c], -1), Cell(h, c)
 
         first = Cell(*(state or self.init_state(len(x))).cells[:, -1].chunk(2, -1))
-        cells, _ = scan(cell, F.linear(x, self.W, self.b), first)
+        cells, _ = scan(cell, linear(x, self.W, self.b), first)
         held = self.segment
         inputs, last_inputs = with_past(x, held, None if state is None else state.x, lengths)
         before, last_cells = with_past(cells, held + 1, None if state is None else state.cells, lengths)

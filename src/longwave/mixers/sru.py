@@ -18,11 +18,11 @@ Deviations: v is off unless asked for.
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from longwave.mixer import Mixer
+from longwave.ops.linear import linear
 from longwave.ops.precision import wide
 from longwave.ops.scan import linear_scan, scan
 from longwave.state import State
@@ -53,7 +53,7 @@ class SRU(Mixer):
         self, x: Tensor, state: Average | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Average | None]:
         d = x.shape[2]
-        z, gates = F.linear(x, self.W).split([d, 2 * d], -1)
+        z, gates = linear(x, self.W).split([d, 2 * d], -1)
         gates = gates + self.b
         v = self.v
         if v is None:
