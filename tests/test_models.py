@@ -20,6 +20,7 @@ from longwave.tolerance import TOLERANCE, apart
 TINY = {
     "lm": dict(d_model=8, n_layers=2),
     "gpt2": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
+    "gpt3": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40, window=3),
     "llama": dict(d_model=8, n_layers=2, n_heads=4, n_kv_heads=2, d_hidden=16, vocab=40),
     "mamba": dict(d_model=8, n_layers=2, vocab=40),
     "hybrid": dict(d_model=8, n_layers=4),
@@ -100,6 +101,8 @@ def published(name, **options):
 
 def test_published_sizes():
     assert published("gpt2") == 124_439_808
+    assert published("gpt3") == pytest.approx(125e6, rel=0.005)
+    assert published("gpt3", d_model=12288, n_layers=96, n_heads=96) == pytest.approx(175e9, rel=0.005)
     assert published("llama") == 1_235_814_400
     assert published("mamba") == 129_135_360
 

@@ -23,6 +23,7 @@ from longwave.errors import check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer, ends
 from longwave.ops.attention import Pattern, attention
+from longwave.parts.linear import Linear
 from longwave.parts.norm import RMSNorm
 from longwave.parts.position import rotate
 from longwave.state import State, write_at
@@ -63,12 +64,12 @@ class MLA(Mixer):
         self.d_value, self.d_latent = d_value or self.d_key, d_latent or 4 * self.d_key
         self.d_rope = d_rope or max(2, self.d_key // 2)
         width = n_heads * (self.d_key + self.d_rope)
-        down = [nn.Linear(d_model, d_query, bias=False), RMSNorm(d_query, eps=1e-6)] if d_query else []
-        self.q = nn.Sequential(*down, nn.Linear(d_query or d_model, width, bias=False))
-        self.kv_down = nn.Linear(d_model, self.d_latent + self.d_rope, bias=False)
+        down = [Linear(d_model, d_query, bias=False), RMSNorm(d_query, eps=1e-6)] if d_query else []
+        self.q = nn.Sequential(*down, Linear(d_query or d_model, width, bias=False))
+        self.kv_down = Linear(d_model, self.d_latent + self.d_rope, bias=False)
         self.norm = RMSNorm(self.d_latent, eps=1e-6)
-        self.kv_up = nn.Linear(self.d_latent, n_heads * (self.d_key + self.d_value), bias=False)
-        self.out = nn.Linear(n_heads * self.d_value, d_model, bias=False)
+        self.kv_up = Linear(self.d_latent, n_heads * (self.d_key + self.d_value), bias=False)
+        self.out = Linear(n_heads * self.d_value, d_model, bias=False)
         hint(self.out, "weight", residual=True)
 
     def init_state(self, batch: int, capacity: int | None = None) -> Latents:

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
+from longwave.ops.linear import linear
 
 
 def _swiglu(x: Tensor, W_in: Tensor, W_out: Tensor) -> Tensor:
-    gate, h = F.linear(x, W_in).chunk(2, -1)
-    return F.linear(F.silu(gate) * h, W_out)
+    gate, h = linear(x, W_in).chunk(2, -1)
+    return linear(F.silu(gate) * h, W_out)
 
 
 @op

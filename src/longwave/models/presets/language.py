@@ -38,6 +38,26 @@ def gpt2(
                 blocks=[positions, *[layer] * n_layers])  # fmt: skip
 
 
+def gpt3(
+    *,
+    d_model: int = 768,  # width
+    n_layers: int = 12,  # layers
+    n_heads: int = 12,  # heads
+    window: int = 128,  # what every other layer sees of the past
+    context: int = 2048,  # rows of the table of positions
+    vocab: int = 50257,  # byte-level BPE
+    dropout: float = 0.1,  # of embeddings, attention and branches, in training
+) -> Spec:
+    """GPT-3 (Brown et al. 2020), sizes of the smallest model: GPT-2 with dense and locally banded layers in turn.
+
+    The width of the band is not published; that of the Sparse Transformer's is 128.
+    """
+    spec = gpt2(d_model=d_model, n_layers=n_layers, n_heads=n_heads, context=context, vocab=vocab, dropout=dropout)
+    positions, *dense = spec.options["blocks"]
+    layers = [(mixer.but(window=window) if i % 2 else mixer, ffn) for i, (mixer, ffn) in enumerate(dense)]
+    return spec.but(blocks=[positions, *layers])
+
+
 def llama(
     *,
     d_model: int = 2048,  # width
