@@ -81,8 +81,29 @@ def test_a_linformer_says_how_long_it_is():
         mixer(torch.randn(1, 17, 8))
 
 
+def test_one_bucket_in_one_chunk_is_full_attention_with_shared_keys():
+    torch.manual_seed(0)
+    mixer, x = mixers.create("reformer", 8, n_heads=1, n_buckets=1, chunk=20), torch.randn(2, 20, 8)
+    u, v = mixer.uv(x).chunk(2, -1)
+    scores = u @ (u / u.norm(dim=-1, keepdim=True)).mT
+    scores = scores.masked_fill(torch.ones(20, 20).triu(1).bool(), -torch.inf)
+    scores = scores.masked_fill(torch.eye(20).bool(), -1e5)
+    assert (mixer(x)[0] - mixer.out(scores.softmax(-1) @ v)).abs().max() <= 1e-5
+
+
+def test_buckets_are_those_of_the_saved_rotations():
+    torch.manual_seed(0)
+    mixer, twin, x = mixers.create("reformer", 8), mixers.create("reformer", 8), torch.randn(1, 200, 8)
+    assert not torch.equal(mixer(x)[0], twin(x)[0])
+    twin.load_state_dict(mixer.state_dict())
+    torch.randn(3)  # no draw from the generator decides
+    assert torch.equal(mixer(x)[0], twin(x)[0])
+    with pytest.raises(UserError, match="n_buckets could be 8"):
+        mixers.create("reformer", 8, n_buckets=7)
+
+
 LINEAR = [("performer", {}), ("performer", {"causal": False}), ("linformer", {"longest": 4096}), ("nystromformer", {}),
-          ("luna", {}), ("luna", {"causal": False}), ("linear_attention", {})]  # fmt: skip
+          ("luna", {}), ("luna", {"causal": False}), ("linear_attention", {}), ("reformer", {})]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "options"), LINEAR)

@@ -11,6 +11,7 @@ from longwave.ops.gated_cells import gru, lstm
 from longwave.ops.linear import linear
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.loss import cross_entropy
+from longwave.ops.lsh_attention import lsh_attention
 from longwave.ops.lti import discretize, discretize_diagonal, krylov, lti, vandermonde
 from longwave.ops.min_gru import min_gru
 from longwave.ops.scan import linear_scan, scan
@@ -21,5 +22,6 @@ from longwave.ops.wkv import wkv
 __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "discretize",
     "discretize_diagonal", "experts", "fftconv", "gru", "krylov", "linear", "linear_recurrence", "linear_scan",
-    "long_conv", "lstm", "lti", "min_gru", "scan", "selective_scan", "short_conv", "use", "vandermonde", "wkv",
+    "long_conv", "lsh_attention", "lstm", "lti", "min_gru", "scan", "selective_scan", "short_conv", "use",
+    "vandermonde", "wkv",
 ]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Reformer attention: a token looks up only those that a random hash put into its own bucket, in any of a few rounds.
+
+Recurrence (queries and keys are one vector u; R are random rotations, a buffer; the state is every key, value and
+bucket so far):
+    b_t = argmax(u_t R, -u_t R)        y_t = sum_s softmax_s(u_t . u_s / |u_s|) v_s
+    over earlier s of the bucket of t, in the same chunk of it or the one before; t itself only where there is no other
+
+Parallel form: tokens sorted by bucket, attending in chunks (see ops.lsh_attention).
+
+Cost: training O(r T (c + log T) d) for r rounds and chunks of c; a decoded token O(t d); state 2 t d numbers and t r h
+buckets for h heads.
+
+Paper: Kitaev et al. 2020, "Reformer: the efficient transformer", section 2 (shared QK, hashing, causal masking, several
+rounds, eq. 6). Its reversible layers are residual="reversible" of any model.
+
+Deviations: chunks are counted within each bucket. The paper cuts the sorted sequence, so that tokens to come move the
+borders: its answer changes when a text is cut, padded or goes on. The number of buckets is fixed, too; there it grows
+with the sequence. Keys found in several rounds count once, as in eq. 6 (common code counts them again).
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longwave.errors import UserError, check_divides, check_positive
+from longwave.hints import hint
+from longwave.mixer import Mixer, ends
+from longwave.ops.lsh_attention import lsh_attention
+from longwave.ops.ragged import zero_pads
+from longwave.state import State, write_at
+
+
+class Hashed(State):
+    k: Float[Tensor, "B S H K"]
+    v: Float[Tensor, "B S H V"]
+    bucket: Int[Tensor, "B S H R"]
+    n: Int[Tensor, " B"]
+    fixed: bool = False
+
+    def snapshot(self) -> "Hashed":
+        return self  # written only at positions >= n
+
+
+class Reformer(Mixer):
+    growth = "linear"
+    rotations: Tensor
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_heads: int = 4,  # heads
+        n_buckets: int = 8,  # buckets of a round: 1 or an even number
+        rounds: int = 2,  # hashes, each with a bucket for every token
+        chunk: int = 32,  # tokens of a bucket that see one another, and those of the chunk before
+        causal: bool = True,  # False: see the whole sequence
+    ) -> None:
+        super().__init__()
+        check_divides("n_heads", n_heads, "d_model", d_model)
+        check_positive(n_buckets=n_buckets, rounds=rounds, chunk=chunk)
+        if n_buckets > 1 and n_buckets % 2:
+            raise UserError(f"buckets come in pairs, a direction and its opposite: n_buckets could be {n_buckets + 1}")
+        self.n_heads, self.chunk, self.causal = n_heads, chunk, causal
+        self.uv = nn.Linear(d_model, 2 * d_model, bias=False)
+        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.register_buffer("rotations", torch.randn(n_heads, d_model // n_heads, rounds, n_buckets // 2))
+        hint(self.out, "weight", residual=True)
+
+    def init_state(self, batch: int, capacity: int | None = None) -> Hashed:
+        """`capacity`: room for so many tokens, which never grows."""
+        H, K, R, _ = self.rotations.shape
+        k, v = (self.zeros(batch, capacity or 0, H, K) for _ in "kv")
+        bucket = self.zeros(batch, capacity or 0, H, R, dtype=torch.long)
+        return Hashed(k, v, bucket, self.zeros(batch, dtype=torch.long), capacity is not None)
+
+    def forward(
+        self, x: Tensor, state: Hashed | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Hashed | None]:
+        u, v = self.uv(x).unflatten(-1, (2, self.n_heads, -1)).unbind(2)
+        k, bucket = F.rms_norm(u, u.shape[-1:], eps=1e-6) * u.shape[-1] ** -0.5, self._hash(u.detach())
+        if state is None:
+            y = lsh_attention(u, k, v, zero_pads(bucket, lengths, fill=-1), self.chunk, None, self.causal)
+            return self.out(y.flatten(2)), None
+        at = state.n[:, None] + torch.arange(x.shape[1], device=x.device)
+        k, v, bucket = (
+            write_at(old, at, new, fixed=state.fixed)
+            for old, new in ((state.k, k), (state.v, v), (state.bucket, bucket))
+        )
+        y = lsh_attention(u, k.to(u), v.to(u), bucket, self.chunk, at)
+        return self.out(y.flatten(2)), Hashed(k, v, bucket, state.n + ends(x, lengths), state.fixed)
+
+    def _hash(self, u: Float[Tensor, "B T H K"]) -> Int[Tensor, "B T H R"]:
+        turned = torch.einsum("bthk,hkrn->bthrn", u, self.rotations.to(u))
+        if not turned.shape[-1]:  # one bucket
+            return torch.zeros(turned.shape[:-1], dtype=torch.long, device=u.device)
+        return torch.cat([turned, -turned], -1).argmax(-1)
