@@ -35,7 +35,7 @@ def loop(x: Tensor, ours, lengths: list[int]) -> Tensor:
         for t in range(length):
             seen = [ours.conv[:, width - 1 - s] * z[t - s] for s in range(min(width, t + 1))]
             u.append(sum(seen) + ours.conv_bias)
-        v, *gates = (list(part) for part in zip(*(ut.chunk(ours.order + 1) for ut in u), strict=True))
+        v, *gates = (list(part) for part in zip(*(ut.chunk(len(ours.filters) + 2) for ut in u), strict=True))
         for h, gate in zip(filters, gates[:-1], strict=True):
             gated = [g * each for g, each in zip(gate, v, strict=True)]
             v = [sum(h[t - s] * gated[s] for s in range(t + 1)) for t in range(length)]

@@ -23,9 +23,11 @@ from torch import Tensor, nn
 from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
-from longwave.ops.fftconv import Past, long_conv
+from longwave.ops.fftconv import Past, long_conv, toeplitz
 from longwave.ops.short_conv import short_conv
+from longwave.parts.filters import ImplicitFilter
 from longwave.parts.linear import Linear
+from longwave.record import record
 from longwave.state import State
 
 
@@ -35,35 +37,6 @@ class Pasts(State):
 
     def snapshot(self) -> "Pasts":
         return Pasts(self.window.clone(), tuple(past and past.snapshot() for past in self.pasts))
-
-
-class ImplicitFilter(nn.Module):
-    rates: Tensor
-    decay: Tensor
-
-    """h(t) = network(position features of t) exp(-t decay), for any number of taps; a longer filter begins with a
-    shorter one.
-    """
-
-    def __init__(self, d_model: int, *, longest: int, bands: int = 8, width: int = 64, sharpness: float = 10.0) -> None:
-        super().__init__()
-        self.longest, self.sharpness = longest, sharpness
-        self.network = nn.ModuleList([Linear(2 * bands + 1, width), Linear(width, width), Linear(width, d_model)])
-        self.register_buffer("rates", torch.linspace(1e-4, bands - 1, bands) * 2 * math.pi / longest)
-        fast, slow = math.log(1e-2) / 0.3, math.log(1e-2) / 1.5  # the window falls to 1 % at 0.3 ... 1.5 of `longest`
-        self.register_buffer("decay", -torch.linspace(fast, slow, d_model))
-        self.skip = nn.Parameter(torch.randn(d_model))
-        for layer in self.network:
-            hint(layer, "weight", own_init=True)
-            hint(layer, "bias", decay=False, own_init=True)
-
-    def forward(self, length: int) -> Float[Tensor, "L D"]:
-        t = torch.arange(length, device=self.skip.device)[:, None].to(self.skip)
-        h = torch.cat([t / self.longest, (t * self.rates).cos(), -(t * self.rates).sin()], -1)
-        for layer in self.network[:-1]:
-            h = torch.sin(self.sharpness * layer(h))
-        h = self.network[-1](h) * torch.exp(-t / self.longest * self.decay)
-        return torch.cat([h[:1] + self.skip, h[1:]])
 
 
 class Hyena(Mixer):
@@ -76,14 +49,15 @@ class Hyena(Mixer):
         order: int = 2,  # gates; order - 1 long convolutions
         d_conv: int = 3,  # taps of the short convolution
         longest: int = 1024,  # the length that positions and decay are measured in
+        gated: bool = True,  # gates made from the input; False: none, which leaves a linear operator
     ) -> None:
         super().__init__()
         check_positive(order=order - 1, d_conv=d_conv, longest=longest)
-        self.order = order
-        self.project = Linear(d_model, (order + 1) * d_model)
+        self.streams = order + 1 if gated else 1
+        self.project = Linear(d_model, self.streams * d_model)
         bound = 1 / math.sqrt(d_conv)
-        self.conv = nn.Parameter(torch.empty((order + 1) * d_model, d_conv).uniform_(-bound, bound))
-        self.conv_bias = nn.Parameter(torch.empty((order + 1) * d_model).uniform_(-bound, bound))
+        self.conv = nn.Parameter(torch.empty(self.streams * d_model, d_conv).uniform_(-bound, bound))
+        self.conv_bias = nn.Parameter(torch.empty(self.streams * d_model).uniform_(-bound, bound))
         self.filters = nn.ModuleList(ImplicitFilter(d_model, longest=longest) for _ in range(order - 1))
         self.out = Linear(d_model, d_model)
         hint(self, "conv", own_init=True)
@@ -101,9 +75,20 @@ class Hyena(Mixer):
         u, window = short_conv(
             self.project(x), self.conv, self.conv_bias, None if state is None else state.window, lengths
         )
-        v, *gates = u.chunk(self.order + 1, -1)
+        v, *gates = u.chunk(self.streams, -1)
+        record("matrix", lambda: self._matrix(gates, x))
         pasts = []
-        for i, (taps, gate) in enumerate(zip(self.filters, gates[:-1], strict=True)):
-            v, past = long_conv(gate * v, taps, None if state is None else state.pasts[i], lengths)
+        for i, taps in enumerate(self.filters):
+            z = gates[i] * v if gates else v
+            v, past = long_conv(z, taps, None if state is None else state.pasts[i], lengths)
             pasts.append(past)
-        return self.out(gates[-1] * v), None if state is None else Pasts(window, tuple(pasts))
+        y = gates[-1] * v if gates else v
+        return self.out(y), None if state is None else Pasts(window, tuple(pasts))
+
+    def _matrix(self, gates: list[Tensor], x: Tensor) -> Float[Tensor, "B D T T"]:
+        """What takes v to y in this piece, a channel: diagonals of gates between Toeplitz matrices (eq. 5)."""
+        whole = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(len(x), x.shape[2], -1, -1)
+        for i, taps in enumerate(self.filters):
+            gate = gates[i].mT[..., None] if gates else 1.0
+            whole = toeplitz(taps(x.shape[1])) @ (gate * whole)
+        return gates[-1].mT[..., None] * whole if gates else whole

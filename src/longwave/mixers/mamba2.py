@@ -27,6 +27,7 @@ from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.precision import wide
 from longwave.ops.short_conv import short_conv
 from longwave.parts.linear import Linear
+from longwave.parts.step import softplus_steps
 from longwave.state import State
 
 
@@ -58,8 +59,7 @@ class Mamba2(Mixer):
         self.project = Linear(d_model, inner + mixed + heads, bias=False)
         self.conv = nn.Parameter(torch.empty(mixed, d_conv).uniform_(-bound, bound))
         self.conv_bias = nn.Parameter(torch.empty(mixed).uniform_(-bound, bound))
-        steps = torch.exp(torch.rand(heads) * math.log(dt_max / dt_min) + math.log(dt_min)).clamp_min(1e-4)
-        self.dt_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))  # softplus of it is `steps`
+        self.dt_bias = nn.Parameter(softplus_steps(heads, dt_min, dt_max))
         self.log_A = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         self.D = nn.Parameter(torch.ones(heads))
         self.gain = nn.Parameter(torch.ones(inner))

@@ -50,6 +50,13 @@ def by_fft(u: Tensor, h: Tensor) -> Tensor:
     return torch.fft.irfft(spectrum, size)[..., :T].transpose(1, 2).to(u.dtype)
 
 
+def toeplitz(h: Float[Tensor, "T D"]) -> Float[Tensor, "D T T"]:
+    """The convolution as a matrix, a channel: lower triangular, the same number along each diagonal."""
+    T = len(h)
+    age = torch.arange(T, device=h.device)[:, None] - torch.arange(T, device=h.device)
+    return torch.where(age >= 0, h.T[:, age.clamp_min(0)], 0)
+
+
 class Past(State):
     u: Float[Tensor, "B S D"]
     n: Int[Tensor, " B"]
