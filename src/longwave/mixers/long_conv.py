@@ -61,7 +61,7 @@ class LongConv(Mixer):
         return F.glu(self.out(F.gelu(y + self.D * x)), -1), past
 
     def kernel(self) -> Float[Tensor, "L D"]:
-        h = self.h
+        h: Tensor = self.h
         if self.smooth:
             h = F.avg_pool1d(h.T, 2 * self.smooth + 1, stride=1, padding=self.smooth).T
         return h.sign() * F.relu(h.abs() - self.squash)

@@ -45,15 +45,17 @@ class SineFilter(nn.Module):
     def __init__(self, d_model: int, *, longest: int, width: int = 32, sharpness: float = 30.0) -> None:
         super().__init__()
         self.longest, self.sharpness = longest, sharpness
-        self.network = nn.ModuleList([Linear(1, width), Linear(width, width), Linear(width, d_model)])
+        layers = [Linear(1, width), Linear(width, width), Linear(width, d_model)]
         bound = math.sqrt(6 / width)
-        for layer, spread in zip(self.network, (1.0, bound / sharpness, bound / math.sqrt(longest)), strict=True):
+        for layer, spread in zip(layers, (1.0, bound / sharpness, bound / math.sqrt(longest)), strict=True):
             nn.init.uniform_(layer.weight, -spread, spread)
-        nn.init.zeros_(self.network[-1].bias)
+        nn.init.zeros_(layers[-1].bias)
+        self.network = nn.ModuleList(layers)
         _keep_init(self.network)
 
     def forward(self, t: Float[Tensor, "*n"]) -> Float[Tensor, "*n D"]:
-        return sine_network(self.network, (t / self.longest).to(self.network[0].weight)[..., None], self.sharpness)
+        t = (t / self.longest).to(next(self.parameters()))
+        return sine_network(self.network, t[..., None], self.sharpness)
 
 
 def sine_network(layers: nn.ModuleList, x: Tensor, sharpness: float) -> Tensor:
