@@ -4,7 +4,9 @@ from longwave.ops.attention import Pattern, attention
 from longwave.ops.block_attention import block_attention
 from longwave.ops.conv1d import conv1d
 from longwave.ops.delta_rule import delta_rule
+from longwave.ops.dense_lti import dense_lti
 from longwave.ops.dispatch import use
+from longwave.ops.dplr import dplr, dplr_kernel
 from longwave.ops.experts import experts
 from longwave.ops.fftconv import fftconv, long_conv
 from longwave.ops.gated_cells import gru, lstm
@@ -12,7 +14,7 @@ from longwave.ops.linear import linear
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.loss import cross_entropy
 from longwave.ops.lsh_attention import lsh_attention
-from longwave.ops.lti import discretize, discretize_diagonal, krylov, lti, vandermonde
+from longwave.ops.lti import discretize, discretize_diagonal, impulse, krylov, lti, vandermonde
 from longwave.ops.min_gru import min_gru
 from longwave.ops.scan import linear_scan, scan
 from longwave.ops.selective_scan import selective_scan
@@ -20,8 +22,8 @@ from longwave.ops.short_conv import short_conv
 from longwave.ops.wkv import wkv
 
 __all__ = [
-    "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "discretize",
-    "discretize_diagonal", "experts", "fftconv", "gru", "krylov", "linear", "linear_recurrence", "linear_scan",
-    "long_conv", "lsh_attention", "lstm", "lti", "min_gru", "scan", "selective_scan", "short_conv", "use",
-    "vandermonde", "wkv",
+    "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "dense_lti", "discretize",
+    "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "gru", "impulse", "krylov", "linear",
+    "linear_recurrence", "linear_scan", "long_conv", "lsh_attention", "lstm", "lti", "min_gru", "scan",
+    "selective_scan", "short_conv", "use", "vandermonde", "wkv",
 ]  # fmt: skip

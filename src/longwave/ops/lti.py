@@ -1,7 +1,7 @@
 """Linear time-invariant state spaces: h' = A h + B u, y = C h, in continuous time, sampled.
 
     discretize    (A, B, dt) -> the discrete (A, B), dense, by zoh, bilinear, forward or backward Euler
-    krylov        the kernel K_l = C A^l B of a dense discrete system, by doubling
+    impulse       the states A^l B of a dense discrete system, by doubling; krylov, its kernel C A^l B
     vandermonde   the kernel K_l = Re sum_n c_n exp(l z_n) of a diagonal one
     lti           a diagonal system over time: h_t = exp(z) h_{t-1} + b u_t, y_t = Re sum_n c_n h_tn
 
@@ -14,7 +14,7 @@ slower.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
 from longwave.ops.fftconv import fftconv
 from longwave.ops.precision import wide
-from longwave.ops.ragged import zero_pads
+from longwave.ops.ragged import by_age, zero_pads
 from longwave.ops.scan import linear_scan
 
 METHODS = ("zoh", "bilinear", "forward", "backward")
@@ -68,15 +68,27 @@ def discretize_diagonal(
     raise UserError(f"unknown discretisation {method!r} of a diagonal system: {nearest(method, METHODS[:2])}")
 
 
-def krylov(
-    A: Float[Tensor, "*d N N"], B: Float[Tensor, "*d N"], C: Float[Tensor, "*d N"], length: int
-) -> Float[Tensor, "*d L"]:
-    """K_l = C A^l B for l < length: the columns A^l B double at each squaring of A."""
-    columns, power = B[..., None], A
-    while columns.shape[-1] < length:
+def squarings(A: Float[Tensor, "*d N N"], most: int) -> list[Float[Tensor, "*d N N"]]:
+    """A, A^2, A^4 ...: all that is needed for powers up to `most`."""
+    squares = [A]
+    while len(squares) < most.bit_length():
+        squares.append(squares[-1] @ squares[-1])
+    return squares
+
+
+def impulse(squares: Sequence[Tensor], B: Float[Tensor, "*d N"], length: int) -> Float[Tensor, "*d N L"]:
+    """A^l B for l < length, in columns, given the squarings of A: each doubles them."""
+    columns = B[..., None]
+    for power in squares[: (length - 1).bit_length()]:
         columns = torch.cat([columns, power @ columns], -1)
-        power = power @ power
-    return torch.einsum("...n,...nl->...l", C, columns[..., :length])
+    return columns[..., :length]
+
+
+def krylov(
+    A: Float[Tensor, "*#d N N"], B: Float[Tensor, "*d N"], C: Float[Tensor, "*d N"], length: int
+) -> Float[Tensor, "*d L"]:
+    """K_l = C A^l B for l < length."""
+    return torch.einsum("...n,...nl->...l", C, impulse(squarings(A, length), B, length))
 
 
 @op
@@ -186,12 +198,10 @@ def _steps(u: Tensor, z: Tensor, b: Tensor, lengths: Tensor | None) -> tuple[Ten
 def _final(u: Tensor, z: Tensor, b: Tensor, h: Tensor, lengths: Tensor | None) -> Tensor:
     """exp(n z) h + b sum_t exp((n - 1 - t) z) u_t, with n the row's own length."""
     T = u.shape[1]
-    n = torch.full((len(u), 1, 1), T, device=u.device) if lengths is None else lengths[:, None, None]
-    back = n[:, :, 0] - 1 - torch.arange(T, device=u.device)  # u in order of its age; nothing beyond the row's start
-    aged = torch.where((back >= 0)[..., None], u.gather(1, back.clamp(0)[..., None].expand_as(u)), 0)
+    n = T if lengths is None else lengths[:, None, None]
     low, high = _powers(z, T)
     M, many = low.shape[-2], high.shape[-2]
-    aged = F.pad(wide(aged), (0, 0, 0, M * many - T)).transpose(1, 2).unflatten(2, (many, M))
+    aged = F.pad(wide(by_age(u, lengths)), (0, 0, 0, M * many - T)).transpose(1, 2).unflatten(2, (many, M))
     sums = torch.complex(aged @ low.real, aged @ low.imag)  # [B, D, many, N]
     return torch.exp(z * n) * h + b * (sums * high).sum(-2)
 

@@ -22,6 +22,14 @@ def last_tokens(x: Shaped[Tensor, "B T ..."], count: int, lengths: Int[Tensor, "
     return x.gather(1, at.view(*at.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
 
 
+def by_age(x: Shaped[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -> Tensor:
+    """Each row's tokens from its last one back, zeros beyond its beginning."""
+    if lengths is None:
+        return x.flip(1)
+    at = (lengths[:, None] - 1 - torch.arange(x.shape[1], device=x.device))[..., None]
+    return torch.where(at >= 0, x.gather(1, at.clamp(0).expand_as(x)), 0)
+
+
 def previous(
     x: Shaped[Tensor, "B T D"], last: Shaped[Tensor, "B D"] | None, lengths: Int[Tensor, " B"] | None
 ) -> tuple[Tensor, Tensor | None]:
