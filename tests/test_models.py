@@ -25,6 +25,8 @@ TINY = {
     "mamba": dict(d_model=8, n_layers=2, vocab=40),
     "hybrid": dict(d_model=8, n_layers=4),
     "lstm": dict(d_model=8, n_layers=2),
+    "rwkv4": dict(d_model=8, n_layers=2, vocab=40),
+    "rwkv7": dict(d_model=8, n_layers=2, n_heads=2, vocab=40),
     "masked_lm": dict(d_model=8, n_layers=2),
     "classifier": dict(d_model=8, n_layers=2, vocab=40, n_classes=3),
 }
@@ -105,6 +107,8 @@ def test_published_sizes():
     assert published("gpt3", d_model=12288, n_layers=96, n_heads=96) == pytest.approx(175e9, rel=0.005)
     assert published("llama") == 1_235_814_400
     assert published("mamba") == 129_135_360
+    assert published("rwkv4") == 169_342_464
+    assert published("rwkv7") == 191_034_624
 
 
 def test_residual_weights_start_smaller_with_depth():

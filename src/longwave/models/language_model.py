@@ -14,6 +14,7 @@ from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import zero_pads
 from longwave.parts.linear import Linear
+from longwave.parts.norm import make_norm
 from longwave.spec import Spec
 from longwave.state import Parts
 
@@ -31,12 +32,14 @@ class LanguageModel(Model):
         residual: Residual = "pre",  # where the norm stands
         dropout: float = 0.0,  # of embeddings and branches, in training
         tied: bool = True,  # the embedding is also the output matrix
+        embed_norm: bool = False,  # embeddings are normed, too
         init_std: float | None = 0.02,  # of all matrices at the start; None: each mixer's own
     ) -> None:
         super().__init__()
         check_positive(d_model=d_model, vocab=vocab)
         self.dropout = nn.Dropout(dropout)
         self.embed = nn.Embedding(vocab, d_model)
+        self.embed_norm = make_norm(norm if embed_norm else "none", d_model)
         self.backbone = Backbone(
             d_model, blocks=blocks, norm=norm, residual=residual, dropout=dropout, init_std=init_std
         )
@@ -55,7 +58,7 @@ class LanguageModel(Model):
     def hidden(
         self, tokens: Int[Tensor, "B T"], state: Parts | None = None, lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], Parts | None]:
-        x = self.dropout(self.embed(zero_pads(tokens, lengths)))
+        x = self.dropout(self.embed_norm(self.embed(zero_pads(tokens, lengths))))
         return self.backbone(x, state, lengths)
 
     def forward(

@@ -115,3 +115,38 @@ def lstm(
     """A stack of LSTMs (Zaremba et al. 2014)."""
     return Spec("language_model", d_model=d_model, vocab=vocab, dropout=dropout, norm="none", residual=residual,
                 init_std=None, blocks=[Spec("lstm")] * n_layers)  # fmt: skip
+
+
+def rwkv4(
+    *,
+    d_model: int = 768,  # width
+    n_layers: int = 12,  # layers
+    vocab: int = 50277,  # tokens
+) -> Spec:
+    """RWKV-4 (Peng et al. 2023), sizes of the 169M model: a time mix and a channel mix a layer, embeddings normed."""
+    depths = [i / n_layers for i in range(n_layers)]
+    blocks = [[Spec("rwkv4", depth=depth), Spec("channel_mix", depth=depth)] for depth in depths]
+    return Spec(
+        "language_model", d_model=d_model, vocab=vocab, norm="layer", tied=False, embed_norm=True, blocks=blocks
+    )
+
+
+def rwkv7(
+    *,
+    d_model: int = 768,  # width
+    n_layers: int = 12,  # layers
+    n_heads: int | None = None,  # heads; None: as many as 64 channels fit
+    vocab: int = 65536,  # tokens
+) -> Spec:
+    """RWKV-7 (Peng et al. 2025), sizes of the 191M model: later layers mix the first one's value into their own."""
+    heads = n_heads or max(1, d_model // 64)
+    blocks = [
+        [
+            Spec("rwkv7", n_heads=heads, first=i == 0, depth=i / n_layers),
+            Spec("channel_mix", gated=False, depth=i / n_layers),
+        ]
+        for i in range(n_layers)
+    ]
+    return Spec(
+        "language_model", d_model=d_model, vocab=vocab, norm="layer", tied=False, embed_norm=True, blocks=blocks
+    )
