@@ -17,6 +17,8 @@ What a class cannot do, it declares:
     causal      False: it sees the whole sequence at once; it has no state and cannot be cut
     continuous  True: it takes `dt`, the time since the previous sample in units of the training step
     growth      how its state grows with the tokens seen: "constant", "window", "log" or "linear"
+    work        how time grows with the length of a sequence: "linear", "fft" (a logarithm more), "quadratic", or "loop"
+                (linear, but every step goes through Python)
     couples     in training mode a row or a time step depends on others (batch norm, expert capacity): "rows", "times"
     dead        parameters whose gradient is zero by nature, with the reason (a softmax does not see a key bias)
     gives       names of tensors [B, T, ...] that it writes into `handed`, for later layers (RWKV-7's first value)
@@ -41,6 +43,7 @@ class Mixer(nn.Module):
     causal: bool = True
     continuous: bool = False
     growth: str = "constant"
+    work: str = "linear"
     couples: ClassVar[tuple[str, ...]] = ()
     dead: ClassVar[Mapping[str, str]] = {}
     gives: tuple[str, ...] = ()

@@ -1,0 +1,131 @@
+"""Time and memory against length: every mixer forward and through one training step, from 4,096 tokens to a million.
+
+Each mixer runs in a process of its own, so that memory is its own. What streams is trained in chunks, exactly.
+"""
+
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+
+from longwave import mixers
+from longwave.bench.memory import peak
+from longwave.chunked import chunked
+from longwave.mixer import Mixer
+
+WIDTH, SHORTEST, FITTED = 256, 1 << 12, 1 << 15
+CHUNK = 1 << 15
+SLOPE = {"linear": 1.1, "fft": 1.2}  # of time against length, on logarithmic axes, at most
+
+
+@dataclass
+class Curve:
+    mixer: str
+    work: str
+    tokens: list[int] = field(default_factory=list)
+    forward: list[float] = field(default_factory=list)  # seconds
+    training: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)  # bytes of the training step
+    error: str = ""
+
+    @property
+    def slopes(self) -> tuple[float, float]:
+        """Of forward and training, fitted over the long lengths."""
+        return slope(self.tokens, self.forward), slope(self.tokens, self.training)
+
+    @property
+    def missed(self) -> bool:
+        limit = SLOPE.get(self.work, math.inf)
+        return bool(self.error) or any(s > limit for s in self.slopes)
+
+
+def slope(tokens: list[int], seconds: list[float]) -> float:
+    at = [i for i, n in enumerate(tokens) if n >= FITTED]
+    if len(at) < 2:
+        return float("nan")
+    return float(np.polyfit(np.log([tokens[i] for i in at]), np.log([seconds[i] for i in at]), 1)[0])
+
+
+def subquadratic() -> list[str]:
+    return [name for name in mixers.names() if mixers.registry.get(name).work != "quadratic"]  # type: ignore[attr-defined]
+
+
+def longest(name: str, asked: int) -> int:
+    """A cell that is a loop in Python shows its slope on shorter sequences; so does what is quadratic."""
+    cls = mixers.registry.get(name)
+    return min(asked, {"loop": 1 << 16, "quadratic": 1 << 14}.get(cls.work, asked))  # type: ignore[attr-defined]
+
+
+def measure(names: list[str], tokens: int) -> Iterator[Curve]:
+    context = multiprocessing.get_context("spawn")
+    for name in names:
+        receive, send = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(name, longest(name, tokens), torch.get_num_threads(), send))
+        process.start()
+        send.close()
+        curve = Curve(name, mixers.registry.get(name).work)  # type: ignore[attr-defined]
+        try:
+            while True:
+                curve = receive.recv()
+        except EOFError:
+            process.join()
+        if process.exitcode and not curve.error:
+            curve.error = (
+                f"ended with {process.exitcode} at {2 * curve.tokens[-1] if curve.tokens else SHORTEST} tokens"
+            )
+        yield curve
+
+
+def _child(name: str, tokens: int, threads: int, send: Connection) -> None:
+    torch.set_num_threads(threads)
+    curve = Curve(name, mixers.registry.get(name).work)  # type: ignore[attr-defined]
+    n = SHORTEST
+    try:
+        while n <= tokens:
+            _add(curve, n)
+            send.send(curve)
+            n *= 2
+    except Exception as problem:
+        curve.error = f"{n} tokens: {type(problem).__name__}: {str(problem)[:200]}"
+        send.send(curve)
+
+
+def _add(curve: Curve, n: int) -> None:
+    torch.manual_seed(0)
+    mixer, x = mixers.create(curve.mixer, WIDTH), torch.randn(1, n, WIDTH)
+    repeats = 3 if n < 1 << 17 else 1
+    forward = _seconds(lambda: _forward(mixer, x), repeats)
+    training, memory = peak(lambda: _seconds(lambda: _training(mixer, x), repeats))
+    for series, value in zip((curve.tokens, curve.forward, curve.training, curve.memory),
+                             (n, forward, training, memory), strict=True):  # fmt: skip
+        series.append(value)  # type: ignore[attr-defined]
+
+
+def _forward(mixer: Mixer, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        if mixer.causal:
+            state = mixer.init_state(1)
+            for piece in x.split(CHUNK, 1):
+                _, state = mixer(piece, state)
+        else:
+            mixer(x)
+
+
+def _training(mixer: Mixer, x: torch.Tensor) -> None:
+    y, _ = chunked(mixer, x, chunk=CHUNK) if mixer.causal and x.shape[1] > CHUNK else mixer(x)
+    torch.autograd.grad(y, [p for p in mixer.parameters() if p.requires_grad], torch.ones_like(y), allow_unused=True)
+
+
+def _seconds(work: Callable[[], None], repeats: int) -> float:
+    """The least of some runs."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
