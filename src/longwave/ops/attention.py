@@ -83,6 +83,8 @@ class Pattern:
 def weigh(scores: Float[Tensor, "*B S"], seen: Bool[Tensor, "*#B S"]) -> Float[Tensor, "*B S"]:
     """The softmax of the scores over what is seen, in at least float32; zeros where nothing is."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~seen, -torch.inf)
+    if not scores.shape[-1]:
+        return scores
     small = torch.finfo(scores.dtype)
     weights = torch.exp(scores - scores.detach().amax(-1, keepdim=True).clamp_min(small.min))
     return weights / weights.sum(-1, keepdim=True).clamp_min(small.tiny)
