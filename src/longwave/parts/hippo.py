@@ -58,8 +58,8 @@ def basis(measure: str, n: int, age: Float[Tensor, "*p"]) -> Float[Tensor, "*p N
 
 
 def relative_steps(
-    measure: str, dt: Float[Tensor, "B T"], since: Float[Tensor, " B"], theta: float
-) -> Float[Tensor, "B T"]:
+    measure: str, dt: Float[Tensor, "#B T"], since: Float[Tensor, " #B"], theta: float
+) -> Float[Tensor, "#B T"]:
     """Each step as the system sees it: relative to the window, for legs to all time gone by at its end."""
     if measure != "legs":
         return dt / theta
