@@ -67,7 +67,7 @@ def recording(model: nn.Module | None = None) -> Iterator[Tape]:
             stack.callback(module.register_forward_pre_hook(enter(path)).remove)
             stack.callback(module.register_forward_hook(leave, always_call=True).remove)
         _tapes.append(tape)
-        stack.callback(_tapes.remove, tape)
+        stack.callback(_tapes.pop)
         yield tape
 
 
@@ -96,4 +96,4 @@ def aux_losses() -> Iterator[list[AuxLoss]]:
     try:
         yield ledger
     finally:
-        _ledgers.remove(ledger)
+        _ledgers.pop()
