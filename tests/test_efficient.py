@@ -9,8 +9,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from longwave import mixers
 from longwave.errors import UserError
 from longwave.laws import check
+from longwave.models.block import Backbone
 from longwave.ops import use
 from longwave.parts.features import log_positive_features, orthogonal_directions
+from longwave.record import aux_losses
+from longwave.spec import Spec
+from longwave.tolerance import apart
 
 
 def softmax_attention(like, causal):
@@ -115,3 +119,78 @@ def test_cost_is_linear_in_length(name, options):
         return counter.get_total_flops()
 
     assert math.log(cost(4096) / cost(1024)) / math.log(4) <= 1.1
+
+
+def stored(model, x):
+    """Bytes that autograd keeps for backward, parameters aside."""
+    held = {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def pack(t):
+        if t.untyped_storage().data_ptr() not in own:
+            held[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        model(x)
+    return sum(held.values())
+
+
+def two_branches(n_layers, residual="reversible", **options):
+    torch.manual_seed(0)
+    blocks = [[Spec("reformer", n_heads=2), Spec("ffn", **options)]] * n_layers
+    return Backbone(16, blocks=blocks, residual=residual)
+
+
+def test_reversible_layers_have_the_gradients_of_stored_activations():
+    model, x = two_branches(6), torch.randn(2, 40, 16, requires_grad=True)
+    lengths, weight = torch.tensor([40, 17]), torch.randn(2, 40, 16)
+    found = []
+    for state in (None, model.init_state(2)):  # with a state, activations are stored
+        y, _ = model(x, state, lengths)
+        y = torch.where(torch.arange(40)[:, None] < lengths[:, None, None], y, 0)
+        found.append([y, *torch.autograd.grad((y * weight).sum(), [x, *model.parameters()])])
+    for ours, right in zip(*found, strict=True):
+        assert apart(ours, right) <= 1e-4
+
+
+def test_reversible_layers_replay_their_dropout():
+    model, x = two_branches(3, dropout=0.3).double().train(), torch.randn(2, 9, 16, dtype=torch.float64)
+    weight = model.parts()[0].parts()[1].mixer.out.weight
+
+    def loss(at):
+        torch.manual_seed(5)
+        return torch.func.functional_call(model, {"0.1.mixer.out.weight": at}, (x,))[0].sin().sum()
+
+    (found,) = torch.autograd.grad(loss(weight), weight)
+    step = torch.randn_like(weight) * 1e-6
+    with torch.no_grad():
+        assert (loss(weight + step) - loss(weight - step)) / 2 == pytest.approx(float((found * step).sum()), rel=1e-4)
+
+
+def test_reversible_layers_keep_no_activations():
+    x = torch.randn(1, 64, 16, requires_grad=True)
+    few, many = stored(two_branches(2), x), stored(two_branches(10), x)
+    assert many == few
+    assert stored(two_branches(10, "pre"), x) > 20 * many
+
+
+def test_reversible_layers_pass_on_auxiliary_losses():
+    blocks = [[Spec("rlstm"), Spec("ffn")]] * 2
+    torch.manual_seed(0)
+    model, x = Backbone(8, blocks=blocks, residual="reversible").double().train(), torch.randn(2, 7, 8).double()
+    found = []
+    for state in (None, model.init_state(2)):
+        torch.manual_seed(1)  # which stretches are reconstructed
+        with aux_losses() as terms:
+            y, _ = model(x, state)
+        assert terms
+        loss = y.sum() + sum(term.total for term in terms)
+        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)])
+    for ours, right in zip(*found, strict=True):
+        assert (ours is None) == (right is None) and (ours is None or apart(ours, right) < 1e-9)
+
+
+def test_reversible_layers_hand_nothing_on():
+    with pytest.raises(UserError, match="none can hand on"):
+        Backbone(8, blocks=[[Spec("rwkv7", n_heads=2), Spec("ffn")]] * 2, residual="reversible")

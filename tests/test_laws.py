@@ -88,7 +88,7 @@ def hybrid(d_model: int) -> Backbone:
     return Backbone(d_model, blocks=blocks)
 
 
-@pytest.mark.parametrize("residual", ["pre", "post", "sandwich", "none"])
+@pytest.mark.parametrize("residual", ["pre", "post", "sandwich", "none", "reversible"])
 def test_a_stack_of_mixers_is_a_mixer(residual):
     blocks = [[Spec("attention", n_heads=2), Spec("ffn")], Spec("gla", n_heads=2)]
     report = check(lambda d: Backbone(d, blocks=blocks, residual=residual), dtypes=(torch.float64,))

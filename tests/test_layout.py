@@ -8,7 +8,8 @@ import pytest
 
 HOUSE = Path(__file__).resolve().parents[1] / "src" / "longwave"
 FLOORS = (  # from the ground up; a room may use what stands on lower floors, and its neighbours on the same
-    {"dims", "errors", "tolerance", "files", "hints", "spec", "registry", "record", "state", "mixer", "chunked"},
+    {"dims", "errors", "tolerance", "files", "hints", "spec", "registry", "record", "replay", "state", "mixer"},
+    {"chunked"},
     {"ops"},
     {"parts"},
     {"mixers"},

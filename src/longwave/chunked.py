@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from longwave.errors import UserError
 from longwave.record import AuxLoss, aux_loss, aux_losses
+from longwave.replay import autocast_here, gradients, random_state, set_random
 from longwave.state import State
 
 Piece = Callable[..., tuple[Tensor, Any]]
@@ -126,7 +127,7 @@ class _InChunks(torch.autograd.Function):
         sums: dict[str, Tensor] = {}
         for i in range(-(-length // job.chunk)):  # grad mode is off in here
             here, lengths = job.at(series, i)
-            job.kept.append(_Cut(state.snapshot(), _random(device), _autocast(device)))
+            job.kept.append(_Cut(state.snapshot(), random_state(device), autocast_here(device)))
             with aux_losses() as terms:
                 y, state = job.piece(*here, state, lengths)
             ys.append(y)
@@ -149,12 +150,12 @@ class _InChunks(torch.autograd.Function):
         dseries = [torch.zeros_like(t) if t is not None and t.requires_grad else None for t in series]
         dparameters: list[Tensor | None] = [None] * len(parameters)
         device = dy.device
-        random = _random(device)
+        random = random_state(device)
         for i in reversed(range(len(job.kept))):
             cut, job.kept[i] = job.kept[i], None
             if cut is None:
                 raise UserError("the gradients of a chunked pass can be taken once: the states between chunks are gone")
-            _set_random(cut.random, device)
+            set_random(cut.random, device)
             here, lengths = job.at(series, i)
             here = [_leaf(t, old is not None and old.requires_grad) for t, old in zip(here, series, strict=True)]
             flat, structure = pytree.tree_flatten(cut.state)
@@ -166,26 +167,14 @@ class _InChunks(torch.autograd.Function):
             ]
             outs += [(term.total, dterms[term.name]) for term in terms]
             outs += list(zip(pytree.tree_leaves(last), dstate, strict=True))
-            found = iter(_gradients(outs, [*here, *flat, *parameters]))
+            found = iter(gradients(outs, [*here, *flat, *parameters]))
             for whole, g in zip(dseries, [next(found) for _ in here], strict=True):
                 if whole is not None and g is not None:
                     whole[:, i * job.chunk : (i + 1) * job.chunk] = g
             dstate = [next(found) for _ in flat]
             dparameters = [_sum(a, b) for a, b in zip(dparameters, found, strict=True)]
-        _set_random(random, device)
+        set_random(random, device)
         return (None, *dseries, *dstate, *dparameters)
-
-
-def _gradients(
-    outs: Sequence[tuple[Tensor | None, Tensor | None]], inputs: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """Of every input, None where it has none."""
-    there = [(o, g) for o, g in outs if o is not None and g is not None and o.requires_grad]
-    wanted = [t for t in inputs if t is not None and t.requires_grad]
-    if not there or not wanted:
-        return [None] * len(inputs)
-    found = iter(torch.autograd.grad([o for o, _ in there], wanted, [g for _, g in there], allow_unused=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in inputs]
 
 
 def _leaf(t: Tensor | None, wanted: bool) -> Tensor | None:
@@ -204,18 +193,3 @@ def _per_token(term: AuxLoss) -> Tensor:
     if not term.per_token:
         raise UserError(f"the auxiliary loss {term.name!r} is no sum over tokens: it cannot be trained in chunks")
     return term.total
-
-
-def _random(device: torch.device) -> list[Tensor]:
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def _set_random(states: list[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)
-
-
-def _autocast(device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    kind, on = torch.get_autocast_dtype(device.type), torch.is_autocast_enabled(device.type)
-    return lambda: torch.autocast(device.type, kind, enabled=on)

@@ -23,6 +23,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.attention import Pattern, attention
 from longwave.ops.ragged import zero_pads
+from longwave.parts.linear import Linear
 
 
 class Linformer(Mixer):
@@ -41,9 +42,9 @@ class Linformer(Mixer):
         check_divides("n_heads", n_heads, "d_model", d_model)
         check_positive(rank=rank, longest=longest)
         self.n_heads = n_heads
-        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
+        self.qkv = Linear(d_model, 3 * d_model, bias=False)
         self.mix = nn.Parameter(torch.randn(1 if shared else 2, rank, longest) / math.sqrt(rank))
-        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.out = Linear(d_model, d_model, bias=False)
         hint(self, "mix", own_init=True)
         hint(self.out, "weight", residual=True)
 

@@ -26,6 +26,7 @@ from longwave.mixer import Mixer, ends
 from longwave.ops.attention import Pattern, attention
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.parts.features import elu_plus_one
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -49,9 +50,9 @@ class Luna(Mixer):
         check_positive(packed=packed)
         self.n_heads, self.causal, self.d_head = n_heads, causal, d_model // n_heads
         self.queries = nn.Parameter(torch.randn(packed, n_heads, self.d_head))
-        self.project = nn.Linear(d_model, (4 if causal else 3) * d_model, bias=False)
-        self.unpack = None if causal else nn.Linear(d_model, 2 * d_model, bias=False)
-        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.project = Linear(d_model, (4 if causal else 3) * d_model, bias=False)
+        self.unpack = None if causal else Linear(d_model, 2 * d_model, bias=False)
+        self.out = Linear(d_model, d_model, bias=False)
         hint(self, "queries", own_init=True)
         hint(self.out, "weight", residual=True)
 

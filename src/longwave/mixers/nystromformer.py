@@ -29,6 +29,7 @@ from longwave.ops.attention import Pattern, attention
 from longwave.ops.precision import wide
 from longwave.ops.ragged import zero_pads
 from longwave.ops.short_conv import short_conv
+from longwave.parts.linear import Linear
 
 
 class Nystromformer(Mixer):
@@ -47,8 +48,8 @@ class Nystromformer(Mixer):
         check_divides("n_heads", n_heads, "d_model", d_model)
         check_positive(landmarks=landmarks, iterations=iterations, taps=taps or 1)
         self.n_heads, self.landmarks, self.iterations = n_heads, landmarks, iterations
-        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
-        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.qkv = Linear(d_model, 3 * d_model, bias=False)
+        self.out = Linear(d_model, d_model, bias=False)
         hint(self.out, "weight", residual=True)
         self.beside = None
         if taps is not None:

@@ -19,7 +19,7 @@ small number to every feature; features are drawn once. Not causal, S is the sum
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import check_divides, check_positive
 from longwave.hints import hint
@@ -28,6 +28,7 @@ from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.precision import wide
 from longwave.ops.ragged import zero_pads
 from longwave.parts.features import log_positive_features, orthogonal_directions
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -51,8 +52,8 @@ class Performer(Mixer):
         check_divides("n_heads", n_heads, "d_model", d_model)
         check_positive(n_features=n_features)
         self.n_heads, self.causal = n_heads, causal
-        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
-        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.qkv = Linear(d_model, 3 * d_model, bias=False)
+        self.out = Linear(d_model, d_model, bias=False)
         self.register_buffer("directions", orthogonal_directions(n_features, d_model // n_heads))
         hint(self.out, "weight", residual=True)
 

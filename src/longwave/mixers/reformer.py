@@ -21,13 +21,14 @@ with the sequence. Keys found in several rounds count once, as in eq. 6 (common 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import UserError, check_divides, check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer, ends
 from longwave.ops.lsh_attention import lsh_attention
 from longwave.ops.ragged import zero_pads
+from longwave.parts.linear import Linear
 from longwave.state import State, write_at
 
 
@@ -62,8 +63,8 @@ class Reformer(Mixer):
         if n_buckets > 1 and n_buckets % 2:
             raise UserError(f"buckets come in pairs, a direction and its opposite: n_buckets could be {n_buckets + 1}")
         self.n_heads, self.chunk, self.causal = n_heads, chunk, causal
-        self.uv = nn.Linear(d_model, 2 * d_model, bias=False)
-        self.out = nn.Linear(d_model, d_model, bias=False)
+        self.uv = Linear(d_model, 2 * d_model, bias=False)
+        self.out = Linear(d_model, d_model, bias=False)
         self.register_buffer("rotations", torch.randn(n_heads, d_model // n_heads, rounds, n_buckets // 2))
         hint(self.out, "weight", residual=True)
 

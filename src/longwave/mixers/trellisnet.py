@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
+from longwave.ops.linear import linear
 from longwave.ops.ragged import with_past
 from longwave.parts.convolution import Convolution
 from longwave.state import State
@@ -65,7 +66,7 @@ class TrellisNet(Mixer):
         for layer in range(self.depth - 1):
             seen, last = with_past(torch.cat([h, c], -1), 1, None if state is None else state.layers[layer], lengths)
             hs, cs = seen.chunk(2, -1)
-            gates = read + torch.cat([hs[:, :-1], hs[:, 1:]], -1) @ self.U.T
+            gates = read + linear(torch.cat([hs[:, :-1], hs[:, 1:]], -1), self.U)
             f, i, g, o = gates.chunk(4, -1)
             c = torch.sigmoid(f) * cs[:, :-1] + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(c)

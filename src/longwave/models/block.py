@@ -18,11 +18,12 @@ from longwave.errors import UserError, choose
 from longwave.hints import hints
 from longwave.mixer import Mixer
 from longwave.mixers import create
+from longwave.models.reversible import two_streams
 from longwave.parts.norm import make_norm
 from longwave.spec import Spec
 from longwave.state import Parts, State
 
-Residual = Literal["pre", "post", "sandwich", "none"]
+Residual = Literal["pre", "post", "sandwich", "none", "reversible"]
 Item = Spec | Sequence["Item"]
 
 
@@ -101,7 +102,10 @@ class Stack(Mixer):
 
 
 class Backbone(Stack):
-    """Blocks of branches, built from specs, and a last norm. Initialisation runs here, once."""
+    """Blocks of branches, built from specs, and a last norm. Initialisation runs here, once.
+
+    Where the residual is "reversible", branches write in turn into two streams (see models.reversible).
+    """
 
     def __init__(
         self,
@@ -113,10 +117,14 @@ class Backbone(Stack):
         dropout: float = 0.0,
         init_std: float | None = None,
     ) -> None:
-        wrap = functools.partial(_branch, d_model, dict(norm=norm, residual=residual, dropout=dropout))
+        self.reversible = residual == "reversible"
+        alone = "none" if self.reversible else residual
+        wrap = functools.partial(_branch, d_model, dict(norm=norm, residual=alone, dropout=dropout))
         super().__init__([Stack([wrap(spec) for spec in _flat(block)]) for block in blocks])
         if self.takes:
             raise UserError(f"a layer takes {', '.join(map(repr, self.takes))}, which no layer before it gives")
+        if self.reversible and self.gives:
+            raise UserError("a reversible model computes its layers one by one again: none can hand on what it gives")
         self.norm = make_norm("none" if residual == "post" else norm, d_model)
         if init_std is not None:
             _initialise(self, init_std, n_branches=sum(len(block.parts()) for block in self.parts()))
@@ -125,8 +133,28 @@ class Backbone(Stack):
         self, x: Tensor, state: Parts | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None,
         handed: dict[str, Tensor] | None = None,
     ) -> tuple[Tensor, Parts | None]:  # fmt: skip
-        x, state = super().forward(x, state, lengths, dt, handed)
+        if self.reversible:
+            x, state = self._two_streams(x, state, lengths, dt)
+        else:
+            x, state = super().forward(x, state, lengths, dt, handed)
         return self.norm(x), state
+
+    def _two_streams(
+        self, x: Tensor, state: Parts | None, lengths: Tensor | None, dt: float | Tensor | None
+    ) -> tuple[Tensor, Parts | None]:
+        branches = [branch for block in self.parts() for branch in block.parts()]
+        if state is None:
+            return two_streams(x, branches, lengths, dt), None
+        olds = [each for block, old in zip(self.parts(), state.parts, strict=True)
+                for each in ([None] * len(block.parts()) if old is None else old.parts)]  # type: ignore[attr-defined]  # fmt: skip
+        a, b, news = x, x, []
+        for branch, old in zip(branches, olds, strict=True):
+            y, new = branch(b, old, lengths, dt if branch.continuous else None)
+            a, b = b, a + y
+            news.append(new)
+        rest = iter(news)
+        blocks = [Parts(tuple(next(rest) for _ in block.parts())) for block in self.parts()]
+        return (a + b) / 2, Parts(tuple(blocks))
 
 
 def _flat(block: Item) -> list[Spec]:

@@ -29,7 +29,7 @@ class LanguageModel(Model):
         blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
         vocab: int = 256,  # tokens; 256 are bytes
         norm: str = "rms",  # rms, layer, gain or none
-        residual: Residual = "pre",  # where the norm stands
+        residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
         dropout: float = 0.0,  # of embeddings and branches, in training
         tied: bool = True,  # the embedding is also the output matrix
         embed_norm: bool = False,  # embeddings are normed, too

@@ -27,7 +27,7 @@ class SequenceModel(Model):
         vocab: int | None = None,  # tokens, where the input is tokens
         d_input: int | None = None,  # numbers a frame, where it is frames
         norm: str = "rms",  # rms, layer, gain or none
-        residual: Residual = "pre",  # where the norm stands
+        residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
         dropout: float = 0.0,  # of embeddings and branches, in training
         init_std: float | None = None,  # of all matrices at the start; None: each mixer's own
     ) -> None:
