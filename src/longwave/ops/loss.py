@@ -12,7 +12,7 @@ the others.
 Szegedy et al. 2016, section 7 (label smoothing).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,10 +23,11 @@ from torch import Tensor
 from longwave.errors import choose
 from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
+from longwave.ops.linear import linear
 from longwave.ops.precision import wide
 
 IGNORE = -100
-SLICE_BYTES = 1 << 24  # of logits held at once
+SLICE_BYTES = 1 << 26  # of logits held at once; with each slice the gradient of all of W is read and written
 
 REDUCTIONS = {"mean": "over tokens that count", "sum": "of all", "none": "one a token"}
 SMOOTHINGS = {"mixed": lambda e, P: (1 - e, e / P), "strict": lambda e, P: (1 - e - e / (P - 1), e / (P - 1))}
@@ -69,6 +70,17 @@ def in_slices(
     h: Tensor, W: Tensor, target: Tensor, bias: Tensor | None = None, smoothing: float = 0.0, convention: str = "mixed",
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
+    return sliced(_losses_and_gradients, h, W, target, bias, smoothing, convention, reduction)
+
+
+# logits [N, P], target [N], its weight, that of all classes -> losses [N], their gradient [N, P]
+Gradient = Callable[[Tensor, Tensor, float, float], tuple[Tensor, Tensor]]
+
+
+def sliced(
+    gradient: Gradient, h: Tensor, W: Tensor, target: Tensor, bias: Tensor | None, smoothing: float, convention: str,
+    reduction: str,
+) -> Tensor:  # fmt: skip
     true, others = choose("convention", convention, SMOOTHINGS)(smoothing, len(W))
     counts = target.flatten() != IGNORE
     choose("reduction", reduction, REDUCTIONS)
@@ -78,7 +90,7 @@ def in_slices(
             for piece in _slices(h, target, W)
         ])  # fmt: skip
         return losses.view(target.shape)
-    losses = _Slices.apply(h, W, target, bias, true, others, reduction == "none")
+    losses = _Slices.apply(h, W, target, bias, true, others, reduction == "none", gradient)
     if reduction == "none":
         return losses.view(target.shape)
     return losses / counts.sum().clamp_min(1) if reduction == "mean" else losses
@@ -89,24 +101,27 @@ class _Slices(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, W: Tensor, target: Tensor, bias: Tensor | None, true: float, others: float, each: bool
-    ) -> Tensor:
+        ctx: Any, h: Tensor, W: Tensor, target: Tensor, bias: Tensor | None, true: float, others: float, each: bool,
+        gradient: Gradient,
+    ) -> Tensor:  # fmt: skip
         want_h, want_W, _, want_bias, *_ = ctx.needs_input_grad
         device = h.device.type
         product = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
         matrix, shift = W.to(product), None if bias is None else bias.to(product)
         losses: list[Tensor] = []
         dh: list[Tensor] = []
-        dW = torch.zeros_like(W) if want_W else None
+        dW: Tensor | None = None
         db = torch.zeros_like(bias) if bias is not None and want_bias else None
         with torch.autocast(device, enabled=False):
             for piece, goal in _slices(h, target, W):
-                loss, dlogits = _with_gradient(piece.to(product), goal, matrix, shift, true, others)
+                piece = piece.to(product)
+                loss, dlogits = gradient(linear(piece, matrix, shift), goal, true, others)
                 losses.append(loss)
                 if want_h:
-                    dh.append((dlogits @ matrix).to(h.dtype))
-                if dW is not None:
-                    dW += dlogits.T @ piece.to(product)
+                    dh.append(linear(dlogits, matrix.T).to(h.dtype))
+                if want_W:
+                    more = linear(dlogits.T, piece.T)
+                    dW = more.to(W.dtype) if dW is None else dW.add_(more)
                 if db is not None:
                     db += dlogits.sum(0)
         ready = [torch.cat(dh).view(h.shape) if want_h else None, dW, db]
@@ -119,7 +134,7 @@ class _Slices(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         ready = iter(ctx.saved_tensors)
         dh, dW, db = (next(ready) * grad if there else None for there in ctx.there)
-        return dh, dW, None, db, None, None, None
+        return dh, dW, None, db, None, None, None, None
 
 
 def _slices(h: Tensor, target: Tensor, W: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -128,15 +143,13 @@ def _slices(h: Tensor, target: Tensor, W: Tensor) -> Iterator[tuple[Tensor, Tens
 
 
 def _losses(h: Tensor, target: Tensor, W: Tensor, bias: Tensor | None, true: float, others: float) -> Tensor:
-    logp = torch.log_softmax(wide(F.linear(h, W, bias)), -1)
+    logp = torch.log_softmax(wide(linear(h, W, bias)), -1)
     losses = true * F.nll_loss(logp, target, ignore_index=IGNORE, reduction="none")
     return losses if not others else losses - torch.where(target != IGNORE, others * logp.sum(-1), 0.0)
 
 
-def _with_gradient(
-    h: Tensor, target: Tensor, W: Tensor, bias: Tensor | None, true: float, others: float
-) -> tuple[Tensor, Tensor]:
-    logp = torch.log_softmax(wide(F.linear(h, W, bias)), -1)
+def _losses_and_gradients(logits: Tensor, target: Tensor, true: float, others: float) -> tuple[Tensor, Tensor]:
+    logp = torch.log_softmax(wide(logits), -1)
     counts = target != IGNORE
     at = target.clamp_min(0)[:, None]
     losses = -true * logp.gather(1, at)[:, 0]
@@ -144,7 +157,7 @@ def _with_gradient(
         losses -= others * logp.sum(1)
     dlogits = logp.exp_().sub_(others)
     dlogits.scatter_add_(1, at, torch.full_like(at, -true, dtype=dlogits.dtype))
-    return torch.where(counts, losses, 0.0), (dlogits * counts[:, None]).to(h.dtype)
+    return torch.where(counts, losses, 0.0), (dlogits * counts[:, None]).to(logits.dtype)
 
 
 def _reduce(losses: Tensor, counts: Tensor, reduction: str) -> Tensor:
