@@ -10,7 +10,7 @@ HOUSE = Path(__file__).resolve().parents[1] / "src" / "longwave"
 FLOORS = (  # from the ground up; a room may use what stands on lower floors, and its neighbours on the same
     {"dims", "errors", "tolerance", "files", "hints", "spec", "registry", "record", "replay", "state", "mixer"},
     {"chunked"},
-    {"ops"},
+    {"allocator", "ops"},
     {"parts"},
     {"mixers"},
     {"models"},

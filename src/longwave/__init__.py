@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from longwave import ops as ops
+    from longwave.allocator import tune_cpu as tune_cpu
     from longwave.chunked import chunked as chunked
     from longwave.doctor import doctor as doctor
     from longwave.errors import RunError as RunError
@@ -68,6 +69,7 @@ _HOME = {
     "recording": "record:recording",
     "register_mixer": "mixers:register",
     "save": "models.store:save",
+    "tune_cpu": "allocator:tune_cpu",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from longwave.allocator import tune_cpu
 from longwave.errors import RunError, UserError, nearest
 from longwave.flags import Helped, verbs
 
@@ -32,6 +33,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         if argv[0] not in verbs():
             raise UserError(f"unknown command {argv[0]!r}: {nearest(argv[0], verbs())}")
+        tune_cpu()
         home = argv[0] + "_" * keyword.iskeyword(argv[0])
         code = importlib.import_module(f"longwave.commands.{home}").run(argv[1:])
         sys.stdout.flush()

@@ -9,6 +9,7 @@ import torch
 from longwave import ops  # noqa: F401 - lists the ops
 from longwave.ops.cases import Make
 from longwave.ops.dispatch import ALL, BACKENDS
+from longwave.ops.native import build
 from longwave.train.hardware import choose_half
 
 
@@ -45,6 +46,7 @@ def machine() -> dict[str, str]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "native kernels": build.describe(),
         "bf16 products": "yes" if choose_half("auto", cpu) else "no",
         "float32 products": _products(),
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()}",

@@ -53,6 +53,12 @@ def reason() -> str:
     return _find()[1]
 
 
+def describe() -> str:
+    """Which library runs here, or why none does."""
+    found, why = _find()
+    return found._name if found else f"none: {why}"
+
+
 def _find() -> tuple[ctypes.CDLL | None, str]:
     global _found
     with _lock:
@@ -130,6 +136,8 @@ def compile_into(folder: Path, isa: str, extra: str = "") -> Path:
     lanes, march = ISAS[isa]
     flags = shlex.split(f"{FLAGS} {OPENMP} {march} -DVW={lanes} {extra}")
     name = file_name(isa, extra)
+    if sys.stderr.isatty():
+        sys.stderr.write(f"longwave: compiling the CPU kernels with {cxx[0]}, once for this machine\n")
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as temporary:
         sources = sorted(HERE.glob("*.cpp"))
         objects = [f"{temporary}/{source.stem}.o" for source in sources]

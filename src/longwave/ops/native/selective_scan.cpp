@@ -7,6 +7,8 @@
 static const long MOST = 64;  // steps of a chunk
 static const int BLOCK = VW == 16 ? 16 : 8;  // states at once: as many as there are registers for
 
+template <int n> using Count = std::integral_constant<int, n>;
+
 struct SelectiveScan {
     Tensor<3> u, dt; Tensor<2> A; Tensor<3> B, C; Tensor<1> skip; Tensor<3> z, first;  // D last, for states too
     Tensor<3> y, last; Tensor<4> starts;
@@ -37,13 +39,13 @@ template <bool keep, class Rows>
 INL void all_states(const vf* a, vf* h, const vf* delta, const vf* xs, vf* ys, long steps, const Rows& B, const Rows& C,
                     long b, long t0, vf* kept, vf* decays, long N) {
     const float *Bt = B(b, t0), *Ct = C(b, t0);
-    auto block = [&](auto function, long i) {
-        function(a + i, h + i, delta, xs, ys, steps, Bt + i, B.stride[1], Ct + i, C.stride[1], kept + i, decays + i, N);
-    };
     long i = 0;
-    for (; i + BLOCK <= N; i += BLOCK) block(states<BLOCK, keep>, i);
-    for (; i + 4 <= N; i += 4) block(states<4, keep>, i);
-    for (; i < N; i++) block(states<1, keep>, i);
+    auto block = [&](auto n) {
+        for (; i + n <= N; i += n)
+            states<n, keep>(a + i, h + i, delta, xs, ys, steps, Bt + i, B.stride[1], Ct + i, C.stride[1], kept + i,
+                            decays + i, N);
+    };
+    block(Count<BLOCK>{}), block(Count<4>{}), block(Count<1>{});
 }
 
 INL vf positive_nan(vf x) { return x == x ? x : bc(__builtin_nanf("")); }
@@ -172,12 +174,12 @@ KERNEL(selective_scan_backward, SelectiveScanBackward) {
                 g[t] = gt;
             }
             long i = 0;
-            for (; i + BLOCK <= N; i += BLOCK)
-                gradients<BLOCK>(a + i, h0 + i, kept + i, decays + i, delta, xs, g, G + i, sum_a + i, by_x, by_delta,
+            auto block = [&](auto n) {
+                for (; i + n <= N; i += n)
+                    gradients<n>(a + i, h0 + i, kept + i, decays + i, delta, xs, g, G + i, sum_a + i, by_x, by_delta,
                                  sum_B + i, sum_C + i, steps, B + i, nB, C + i, nC, N);
-            for (; i < N; i++)
-                gradients<1>(a + i, h0 + i, kept + i, decays + i, delta, xs, g, G + i, sum_a + i, by_x, by_delta,
-                             sum_B + i, sum_C + i, steps, B + i, nB, C + i, nC, N);
+            };
+            block(Count<BLOCK>{}), block(Count<1>{});
             vf by_skip = latest || !x.skip ? bc(0.f) : ldn(x.grad_skip(b) + d, w);
             for (long t = 0; t < steps; t++) {
                 stn(x.grad_u(b, t0 + t) + d, by_x[t] * delta[t] + g[t] * skip, w);
