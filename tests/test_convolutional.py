@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+import longwave as lw
 from longwave import mixers
+from longwave.errors import UserError
+from longwave.models.wavegan_discriminator import phase_shuffle
 from longwave.parts.convolution import Convolution
 
 
@@ -71,3 +74,61 @@ def test_a_stream_holds_no_more_than_the_windows(name):
     for _ in range(40):
         _, state = mixer(torch.randn(1, 1, 8), state)
         assert state.nbytes == size
+
+
+def test_the_shapes_of_wavegan_are_the_published_ones():
+    with torch.device("meta"):
+        model = lw.create_model("wavegan", n_classes=1)
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    for i, (d_in, d_out) in enumerate(((1, 64), (64, 128), (128, 256), (256, 512), (512, 1024))):
+        assert shapes[f"convs.{i}.weight"] == (d_out, d_in, 25)
+    assert shapes["out.weight"] == (1, 16 * 1024)
+    assert model.n_parameters == 17_427_969  # of the discriminator with width 64, for 16,384 samples
+    with pytest.raises(UserError, match="such as 16384; got 16000"):
+        lw.create_model("wavegan", n_classes=1, n_samples=16000)
+
+
+def test_wavegan_step_by_step():
+    """The convolutions as sums: step t of a layer lies in the middle of samples 4 t ... 4 t + 3 of the one below."""
+    torch.manual_seed(0)
+    model = lw.create_model("wavegan", n_classes=2, n_samples=256, width=2).double().eval()
+    x, lengths = torch.randn(2, 200, 1, dtype=torch.float64), torch.tensor([200, 31])
+    for row, n in enumerate(lengths.tolist()):
+        h = torch.cat([x[row, :n], torch.zeros(256 - n, 1, dtype=torch.float64)])
+        for conv in model.convs:
+            steps = []
+            for t in range(len(h) // 4):
+                below = range(max(0, 4 * t - 10), min(len(h), 4 * t + 15))
+                steps.append(conv.bias + sum(conv.weight[..., s - 4 * t + 10] @ h[s] for s in below))
+            h = torch.stack(steps)
+            h = torch.where(h > 0, h, 0.2 * h)
+        assert len(h) == 16
+        wanted = model.out.weight @ h.T.flatten() + model.out.bias
+        bad = torch.where(torch.arange(200)[:, None] < lengths[:, None, None], x, torch.nan)
+        torch.testing.assert_close(model(bad, None, lengths)[0][row], wanted)
+    with pytest.raises(UserError, match="257 samples"):
+        model(torch.zeros(1, 257, 1, dtype=torch.float64))
+
+
+def test_phase_shuffle_moves_and_mirrors():
+    x = torch.arange(5.0).repeat(3, 1, 1)
+    moved = phase_shuffle(x, torch.tensor([2, 0, -1]))[:, 0].tolist()
+    assert moved == [[2, 1, 0, 1, 2], [0, 1, 2, 3, 4], [1, 2, 3, 4, 3]]
+
+
+def test_wavegan_learns_tones():
+    def tones(count):
+        kind = torch.randint(2, (count,))
+        angle = torch.arange(256)[None] * torch.where(kind == 0, 0.2, 0.35)[:, None] + 6.3 * torch.rand(count, 1)
+        return (angle.sin() + 0.3 * torch.randn(count, 256))[..., None], kind
+
+    torch.manual_seed(0)
+    model = lw.create_model("wavegan", n_classes=2, n_samples=256, width=8).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model.loss(*tones(32)).backward()
+        optimizer.step()
+    x, kind = tones(200)
+    with torch.no_grad():
+        assert (model.eval()(x)[0].argmax(1) == kind).double().mean() > 0.95

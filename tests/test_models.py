@@ -29,8 +29,9 @@ TINY = {
     "rwkv7": dict(d_model=8, n_layers=2, n_heads=2, vocab=40),
     "masked_lm": dict(d_model=8, n_layers=2),
     "classifier": dict(d_model=8, n_layers=2, vocab=40, n_classes=3),
+    "wavegan": dict(n_classes=3, n_samples=64, width=4),
 }
-LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier")]
+LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier", "wavegan")]
 
 
 def tiny(name, **options):
@@ -80,7 +81,7 @@ def test_loss_is_that_of_the_logits(name):
 @pytest.mark.parametrize("name", TINY)
 def test_save_and_load(name, tmp_path):
     model = tiny(name)
-    tokens = torch.randint(40, (2, 6))
+    tokens = torch.randn(2, 6, 1) if name == "wavegan" else torch.randint(40, (2, 6))
     lw.save(model, tmp_path / "folder")
     loaded = lw.load(tmp_path / "folder").eval()
     assert loaded.spec == model.spec

@@ -1,9 +1,9 @@
 """Reformer attention: a token looks up only those that a random hash put into its own bucket, in any of a few rounds.
 
-Recurrence (queries and keys are one vector u; R are random rotations, a buffer; the state is every key, value and
-bucket so far):
+Recurrence (queries and keys are one vector u; the state is every key, value and bucket so far):
     b_t = argmax(u_t R, -u_t R)        y_t = sum_s softmax_s(u_t . u_s / |u_s|) v_s
-    over earlier s of the bucket of t, in the same chunk of it or the one before; t itself only where there is no other
+    over earlier s of the bucket of t, in the same chunk of it or the one before; t itself only where there is no other;
+    R are random rotations, a buffer
 
 Parallel form: tokens sorted by bucket, attending in chunks (see ops.lsh_attention).
 

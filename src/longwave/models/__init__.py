@@ -14,7 +14,11 @@ from longwave.spec import Spec
 if TYPE_CHECKING:
     from longwave.models.model import Model
 
-CLASSES = {"language_model": "LanguageModel", "sequence_model": "SequenceModel"}
+CLASSES = {
+    "language_model": "LanguageModel",
+    "sequence_model": "SequenceModel",
+    "wavegan_discriminator": "WaveGANDiscriminator",
+}
 
 
 def all_presets() -> dict[str, Callable[..., Spec]]:

@@ -42,3 +42,16 @@ def classifier(
     top = Spec(head, n_classes=n_classes) if head in ("tag", "predict") else Spec(head, n_classes=n_classes, pool=pool)
     return Spec("sequence_model", d_model=d_model, vocab=vocab, d_input=d_input, dropout=dropout, head=top,
                 blocks=blocks)  # fmt: skip
+
+
+def wavegan(
+    *,
+    n_classes: int,  # what there is to choose from
+    n_samples: int = 16384,  # of the longest sound: 16 times a power of 4
+    d_input: int = 1,  # channels of the sound
+    width: int = 64,  # channels after the first convolution; each further one doubles them
+    shuffle: int = 2,  # phase shuffle by up to so many steps, in training
+) -> Spec:
+    """WaveGAN's discriminator as a classifier of sounds: convolutions, each a quarter as long and twice as wide."""
+    return Spec("wavegan_discriminator", n_classes=n_classes, n_samples=n_samples, d_input=d_input, width=width,
+                shuffle=shuffle)  # fmt: skip
