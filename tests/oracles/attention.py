@@ -1,10 +1,14 @@
-"""torch.nn.MultiheadAttention on ragged batches, both ways and causal; T5Attention of transformers for its bias."""
+"""torch.nn.MultiheadAttention on ragged batches, both ways and causal; of transformers T5Attention for its bias,
+LlamaAttention for rotary positions and grouped heads, GPT-Neo's for a window and unscaled scores.
+"""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from transformers import T5Config
+from transformers import GPTNeoConfig, LlamaConfig, T5Config
+from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from longwave import mixers
@@ -17,6 +21,8 @@ def pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
     yield from against_torch(causal=False)
     yield from against_t5(causal=True)
     yield from against_t5(causal=False)
+    yield from against_llama()
+    yield from against_gpt_neo()
 
 
 def against_torch(causal: bool) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -57,6 +63,39 @@ def against_t5(causal: bool) -> Iterator[tuple[str, Tensor, Tensor]]:
     mine, right = [x, ours.table, ours.out.weight], [x, theirs.relative_attention_bias.weight, theirs.o.weight]
     for what, a, b in compared(f"buckets, causal={causal}", y, wanted, mine, right):
         yield what, a, b.T if "gradient 1" in what else b
+
+
+def against_llama() -> Iterator[tuple[str, Tensor, Tensor]]:
+    ours = mixers.create("attention", 16, n_heads=4, n_kv_heads=2, rope_base=500.0).double()
+    about = LlamaConfig(
+        hidden_size=16, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        rope_parameters=dict(rope_type="default", rope_theta=500.0), attn_implementation="eager",
+    )  # fmt: skip
+    theirs = LlamaAttention(about, 0).double().eval()
+    q, k, v = ours.qkv.weight.detach().split([16, 8, 8])
+    theirs.q_proj.weight, theirs.k_proj.weight, theirs.v_proj.weight = (nn.Parameter(w) for w in (q, k, v))
+    theirs.o_proj.weight = ours.out.weight
+    x = torch.randn(2, 13, 16, dtype=torch.float64, requires_grad=True)
+    later = torch.full((13, 13), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+    wanted = theirs(x, LlamaRotaryEmbedding(about)(x, torch.arange(13)[None]), later)[0]
+    for what, a, b in compared("rotary, grouped heads", ours(x)[0], wanted, [x], [x]):
+        yield what, a.float(), b.float()  # their angles and weights are in float32
+
+
+def against_gpt_neo() -> Iterator[tuple[str, Tensor, Tensor]]:
+    ours = mixers.create("attention", 12, n_heads=3, score="dot", position="none", window=4).double()
+    about = GPTNeoConfig(
+        hidden_size=12, num_heads=3, num_layers=1, attention_types=[[["local"], 1]], window_size=4,
+        max_position_embeddings=32, attention_dropout=0.0, resid_dropout=0.0,
+    )  # fmt: skip
+    theirs = GPTNeoSelfAttention(about, "local", 0).double().eval()
+    q, k, v = ours.qkv.weight.detach().chunk(3)
+    theirs.q_proj.weight, theirs.k_proj.weight, theirs.v_proj.weight = (nn.Parameter(w) for w in (q, k, v))
+    theirs.out_proj.weight = ours.out.weight
+    theirs.out_proj.bias.data.zero_()
+    x = torch.randn(2, 13, 12, dtype=torch.float64, requires_grad=True)
+    for what, a, b in compared("a window, unscaled", ours(x)[0], theirs(x)[0], [x], [x]):
+        yield what, a.float(), b.float()  # their scores are in float32
 
 
 def compared(
