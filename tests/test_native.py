@@ -239,7 +239,7 @@ def test_every_instruction_set_answers_alike(kept):
         if build.ISAS[isa][0] <= build.ISAS[build.best_isa()][0]:
             path = compile_once(kept, isa)
             ran = subprocess.run(
-                [sys.executable, str(HOME / "tests" / "kernels.py"), str(path)],
+                [sys.executable, str(HOME / "tests" / "check_kernels.py"), str(path)],
                 env=dict(os.environ, PYTHONPATH=str(HOME / "src")), capture_output=True, text=True,
             )  # fmt: skip
             assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -260,7 +260,7 @@ def test_sanitizers_find_nothing(kept):
         ASAN_OPTIONS="detect_leaks=0", UBSAN_OPTIONS="print_stacktrace=1",
     )  # fmt: skip
     path = compile_once(kept, isa, SANITIZE)
-    ran = subprocess.run([sys.executable, str(HOME / "tests" / "kernels.py"), str(path)], env=environment,
+    ran = subprocess.run([sys.executable, str(HOME / "tests" / "check_kernels.py"), str(path)], env=environment,
                          capture_output=True, text=True)  # fmt: skip
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
 

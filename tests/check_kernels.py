@@ -1,6 +1,6 @@
 """Runs every kernel on every case of its op, and on wider ones, beside the definition in float64.
 
-    python tests/kernels.py [LIBRARY]
+    python tests/check_kernels.py [LIBRARY]
 
 A program of its own, so that test_native.py can run it under sanitizers and with any instruction set.
 """
