@@ -6,7 +6,7 @@ Recurrence (the state is the past and its times; K: [0, inf) -> R^d):
 Parallel form: the same sums by the FFT where the step is constant; otherwise every pair.
 
 Cost: training O(T d log T + T w^2) for a network of width w; N decoded tokens O(N d log^2 N) together; with a `dt` a
-token, or a state and any `dt`, O(T^2 w (w + d)); state 3 t d numbers.
+token, or one that changes on the way, O(T^2 w (w + d)); state 3 t d numbers.
 
 Paper: Romero et al. 2022, "CKConv: continuous kernel convolution for sequential data", section 4.
 
@@ -34,7 +34,7 @@ class Samples(State):
     past: Past  # inputs times their steps
     time: Float[Tensor, "B S"]
     now: Float[Tensor, " B"]
-    even: bool  # every step was 1 so far
+    step: float  # between all samples so far; 0: it changed
 
 
 class CKConv(Mixer):
@@ -55,7 +55,7 @@ class CKConv(Mixer):
 
     def init_state(self, batch: int) -> Samples:
         past = Past(self.zeros(batch, 0, self.out.in_features), self.zeros(batch, dtype=torch.long))
-        return Samples(past, self.zeros(batch, 0, wide=True), self.zeros(batch, wide=True), True)
+        return Samples(past, self.zeros(batch, 0, wide=True), self.zeros(batch, wide=True), 1.0)
 
     def forward(
         self, x: Tensor, state: Samples | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
@@ -68,14 +68,18 @@ class CKConv(Mixer):
         now = state.now[:, None] + gaps.cumsum(1)
         at = state.past.n[:, None] + torch.arange(x.shape[1], device=x.device)
         time = write_at(state.time, at, now, fixed=False)
-        even = state.even and dt is None
-        if even:
-            y, past = long_conv(u, lambda n: self.kernel(torch.arange(n, device=x.device).to(now)), state.past, lengths)
+        step = 0.0 if isinstance(dt, Tensor) else 1.0 if dt is None else float(dt)
+        if step != state.step and state.time.shape[1]:
+            step = 0.0
+        if step:
+            y, past = long_conv(
+                u, lambda n: self.kernel(step * torch.arange(n, device=x.device).to(now)), state.past, lengths
+            )
             assert past is not None
         else:
             past = Past(write_at(state.past.u, at, zero_pads(u, lengths), fixed=False), state.past.n + ends(x, lengths))
             y = self._pairs(now, time, past.u, at)
-        return self.out(y), Samples(past, time, now[:, -1], even)
+        return self.out(y), Samples(past, time, now[:, -1], step)
 
     def _taps(self, x: Tensor, dt: float | Tensor | None) -> Float[Tensor, "*b T D"]:
         """The kernel at multiples of a constant step: one filter, or one a row."""
