@@ -7,9 +7,11 @@ import torch
 
 import longwave as lw
 from longwave import mixers
+from longwave.errors import UserError
 from longwave.mixers.gru import GRU
 from longwave.mixers.lstm import LSTM
 from longwave.ops.gated_cells import keep_gate, uniform_bias
+from longwave.ops.log_signature import levels, log_signature, lyndon_words, product, signature_size
 from longwave.parts.ode import ode_step
 from longwave.probe.gradient import gradient_by_lag
 from longwave.record import aux_losses
@@ -209,3 +211,40 @@ def test_solvers_have_their_order(solver, order):
         return float((h - torch.tensor([math.cos(1), math.sin(1)], dtype=torch.float64)).norm())
 
     assert math.log2(error(32) / error(64)) == pytest.approx(order, abs=0.2)
+
+
+def whole(points, depth):
+    """The log-signature of a path through these points."""
+    dx = torch.as_tensor(points, dtype=torch.float64).diff(dim=0)[None]
+    return log_signature(dx, torch.zeros(dx.shape[:2], dtype=torch.bool), depth)[0][0, -1]
+
+
+def test_log_signatures_of_paths_worked_by_hand():
+    corner = [(0, 0), (1, 0), (1, 1)]  # log(exp(x) exp(y)) = x + y + [x, y] / 2 + [x, [x, y]] / 12 + [y, [y, x]] / 12
+    assert torch.allclose(whole(corner, 3), torch.tensor([1, 1, 1 / 2, 1 / 12, 1 / 12]).double(), atol=1e-7)
+    line = [(0, 0, 0), (1, 2, 3), (1.5, 3, 4.5), (3, 6, 9)]
+    assert torch.allclose(whole(line, 3), torch.tensor([3.0, 6, 9] + [0] * 11).double())
+    loop = [(0, 0), (2, 0), (2, 3), (0, 3), (0, 0)]  # counterclockwise: nowhere, but around an area of 6
+    assert torch.allclose(whole(loop, 2), torch.tensor([0.0, 0, 6]).double())
+    assert [len(words) for words in lyndon_words(3, 3)] == [3, 3, 8]
+
+
+def test_log_signatures_see_the_path_and_not_its_speed_and_change_sign_when_it_turns_back():
+    points = torch.randn(6, 3, dtype=torch.float64)
+    finer = torch.stack([points[:-1], (0.3 * points[:-1] + 0.7 * points[1:])], 1).flatten(0, 1)
+    assert apart(whole(torch.cat([finer, points[-1:]]), 3), whole(points, 3)) <= 1e-12
+    assert apart(whole(points.flip(0), 3), -whole(points, 3)) <= 1e-12
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_signatures_of_joined_paths_multiply(depth):
+    dx = torch.randn(2, 11, 3, dtype=torch.float64)
+    never, none = torch.zeros(2, 11, dtype=torch.bool), torch.zeros(2, signature_size(3, depth), dtype=torch.float64)
+    parts = [log_signature(piece, never[:, : piece.shape[1]], depth, none)[1] for piece in dx.split([4, 7], 1)]
+    joined = log_signature(dx, never, depth, none)[1]
+    assert apart(torch.cat(product(*(levels(part, 3, depth) for part in parts)), -1), joined) <= 1e-12
+
+
+def test_log_signatures_no_deeper_than_worked_out():
+    with pytest.raises(UserError, match="depth 1, 2 or 3, not 4"):
+        signature_size(2, 4)

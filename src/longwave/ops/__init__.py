@@ -12,6 +12,7 @@ from longwave.ops.fftconv import fftconv, long_conv
 from longwave.ops.gated_cells import gru, lstm
 from longwave.ops.linear import linear
 from longwave.ops.linear_recurrence import linear_recurrence
+from longwave.ops.log_signature import log_signature
 from longwave.ops.loss import cross_entropy
 from longwave.ops.lsh_attention import lsh_attention
 from longwave.ops.lti import discretize, discretize_diagonal, impulse, krylov, lti, vandermonde
@@ -24,6 +25,6 @@ from longwave.ops.wkv import wkv
 __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "dense_lti", "discretize",
     "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "gru", "impulse", "krylov", "linear",
-    "linear_recurrence", "linear_scan", "long_conv", "lsh_attention", "lstm", "lti", "min_gru", "scan",
+    "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm", "lti", "min_gru", "scan",
     "selective_scan", "short_conv", "use", "vandermonde", "wkv",
 ]  # fmt: skip
