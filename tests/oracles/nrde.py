@@ -1,5 +1,5 @@
 """Morrill et al. 2021 in a plain loop: iterated integrals of the piecewise linear path summed point by point, their
-logarithm by hand, one Runge-Kutta step a token. Depth 1 with windows of 1 is the neural controlled differential equation
+logarithm by hand, one Runge-Kutta step a token. With depth 1 and windows of 1, the neural controlled equation
 of Kidger et al. 2020 on that path."""
 
 import itertools
