@@ -265,6 +265,27 @@ def test_weights_are_read_out_where_asked():
         assert attention.choose(q, k, v).name == "torch.weights"
 
 
+READ = dict(attention={}, cross={}, mla={}, longformer={}, bigbird={}, additive={}, lstmn={}, sparse_transformer={})
+READ |= {"attention ": dict(window=3), "sparse_transformer ": dict(kind="fixed"), "longformer ": dict(n_global=0)}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_attention_layer_can_be_read(name):
+    layer = mixers.create(name.strip(), 8, **READ[name])
+    x = torch.randn(2, 48, 8)
+    state = layer.init_state(2, torch.randn(2, 5, 8)) if name in ("cross", "additive") else None
+    quiet, _ = layer(x, state)
+    with recording() as tape:
+        read, _ = layer(x, state)
+    assert (quiet - read).abs().max() < 1e-5  # whoever looks changes nothing
+    for weights in tape.values():
+        assert weights.shape[0] == 2
+        assert weights.shape[3] == (5 if state is not None else 48)
+        total = weights.sum(-1)
+        assert ((total - 1).abs() <= 1e-6).logical_or(total == 0).all()  # or nothing is seen
+    assert tape["weights"].shape[2] == 48
+
+
 def test_outputs_lie_in_the_hull_of_the_values():
     """Without a residual. With one the coefficients sum to 2, so that "a convex combination" would not be literal."""
     q, k, v = qkv(B=1, T=8, H=1, V=3)

@@ -24,10 +24,11 @@ from torch import Tensor
 from longwave.errors import UserError, check_divides, check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
-from longwave.ops.attention import Pattern
+from longwave.ops.attention import Pattern, attention
 from longwave.ops.block_attention import block_attention
 from longwave.parts.cache import KV
 from longwave.parts.linear import Linear
+from longwave.record import is_recording
 
 
 class SparseTransformer(Mixer):
@@ -84,6 +85,10 @@ class SparseTransformer(Mixer):
 
     def _strided(self, q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tensor:
         """Queries a stride apart see the same keys: they are brought together, and back afterwards."""
+        if is_recording():  # weights in the order of time
+            pos = start[:, None] + torch.arange(q.shape[1], device=q.device)
+            apart = pos[..., None] - torch.arange(k.shape[1], device=q.device)
+            return attention(q, k, v, Pattern(mask=apart % self.stride == 0), pos)
         T = q.shape[1]
         n = min(self.stride, T)
         size = -(-T // n)

@@ -4,8 +4,8 @@ The T queries are cut into n blocks of equal size (the last may be short); block
 which stand at their index, and of these each query those that the pattern lets it see. A negative entry is nobody's,
 and a key listed twice is seen once. Sliding windows with global tokens, random blocks and strided columns are lists.
 
-The definition masks all T S scores. `gathered` fetches each block's L keys and attends among them, O(T L) time and
-memory: linear in T where lists do not grow with it.
+The definition masks all T S scores, and so lets the weights be recorded. `gathered` fetches each block's L keys and
+attends among them, O(T L) time and memory: linear in T where lists do not grow with it.
 
 Child et al. 2019, section 4 (factorised patterns); Zaheer et al. 2020, section 2 (attention as a sparse graph).
 """
@@ -22,6 +22,7 @@ from torch import Tensor
 from longwave.ops.attention import Pattern, attention
 from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
+from longwave.record import is_recording
 
 
 @op
@@ -63,7 +64,11 @@ def block_attention_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "queries at their places", dict(**qkv(2, 6, 14), listed=every, pattern=Pattern(block=4), q_pos=placed)
 
 
-@block_attention.form("torch.gathered")
+def _gathered_when(**_: Any) -> str:
+    return "the weights are being recorded" if is_recording() else ""
+
+
+@block_attention.form("torch.gathered", when=_gathered_when)
 def gathered(
     q: Tensor, k: Tensor, v: Tensor, listed: Tensor, pattern: Pattern = Pattern(), q_pos: Tensor | None = None,
     dropout: float = 0.0,
@@ -82,3 +87,6 @@ def gathered(
     pattern = replace(pattern, aligned=False)
     y = attention(blocks, keys, values, pattern, places, k_pos.flatten(0, 1), dropout=dropout)
     return y.reshape(B, n * size, *y.shape[2:])[:, :T]
+
+
+block_attention.form("torch.weights")(block_attention.reference)
