@@ -8,10 +8,10 @@ import torch
 
 from longwave import mixers
 from longwave.bench import length, limits, ops, report
-from longwave.bench.memory import peak
 from longwave.bench.race import Ratio, forward_backward, race, ratio
 from longwave.bench.report import Measured
 from longwave.cli import main
+from longwave.train.memory import peak
 
 
 def test_a_race_is_run_in_turns():

@@ -246,7 +246,7 @@ class Uniform:
         return losses if reduction == "none" else losses.sum()
 
 
-@pytest.mark.parametrize(("context", "n"), [(1, 40), (2, 41), (7, 100), (8, 100), (9, 300)])
+@pytest.mark.parametrize(("context", "n"), [(1, 40), (2, 41), (7, 100), (8, 100), (9, 300), (40000, 40001)])
 def test_validation_judges_every_byte_once_with_what_came_before(context, n):
     task = Language.__new__(Language)
     task.context, task.valid = context, numbered(n)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from longwave import mixers
-from longwave.bench.memory import peak
 from longwave.chunked import chunked
 from longwave.mixer import Mixer
+from longwave.train.memory import peak
 
 WIDTH, SHORTEST, FITTED = 256, 1 << 12, 1 << 15
 CHUNK = 1 << 15

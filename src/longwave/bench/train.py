@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from longwave import models
-from longwave.bench.memory import peak
 from longwave.bench.peers import imported
 from longwave.bench.race import race
 from longwave.bench.report import Measured
+from longwave.train.memory import peak
 
 BATCH, LENGTH = 1, 1024
 ROUNDS, SECONDS = 7, 90.0

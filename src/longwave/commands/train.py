@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longwave import mixers, models, tasks
-from longwave.commands._common import changed_options, mixer_group, print_metrics
-from longwave.errors import UserError, choose
+from longwave import models, tasks
+from longwave.commands._common import print_metrics
+from longwave.commands._plan import BOARD, Asked, read_plan
+from longwave.errors import UserError
 from longwave.flags import Group, chosen, parse
 from longwave.registry import REQUIRED, Option, schema
-from longwave.spec import Spec
-
-BOARD = Option("tensorboard", bool, False, "also write for TensorBoard")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -31,49 +29,24 @@ def run(argv: Sequence[str]) -> int:
             "train", argv, [own, Group("training", "changes to its plan", plan_options, defaults=stored)]
         )
         return _resume(Path(resume), Plan(**changed), run["tensorboard"])
-    name = chosen(argv, "--task", "language").replace("-", "_")
-    work: Any = tasks.registry.get(name)
-    preset = chosen(argv, "--model", work.preset)
-    make = choose("model", preset, models.all_presets())
-    own = Group("run", "what to train, on what", [
-        Option("task", str, name, "the work to learn: longwave list tasks"),
-        Option("model", str, preset, "the preset to build: longwave list models"),
-        Option("out", str | None, None, "the folder of the run; None: runs/NAME"),
-        Option("resume", str | None, None, "go on with the run in this folder"), BOARD,
-    ])  # fmt: skip
-    groups = [
-        own,
-        Group("task", f"the task {name}", schema(work)),
-        Group("training", "how to train", plan_options, defaults=work.plan),
-        Group("model", f"the preset {preset}", [o for o in schema(make) if o.name not in work.decides]),
-    ]
-    names = [name for name in chosen(argv, "--mixer", "").split(",") if name]
-    groups += [mixer_group(each) for each in dict.fromkeys(names)]
-    _, run, of_task, how, options, *of_mixers = parse("train", argv, groups)
-    plan = Plan(**how)
-    task = tasks.create(name, of_task, context=plan.context, batch=plan.batch, seed=plan.seed)
-    options |= task.fits()
-    changes = dict(zip(dict.fromkeys(names), of_mixers, strict=True))
-    if names:
-        options["mixer"] = tuple(Spec(n, **changed_options(mixers.registry.get(n), changes[n])) for n in names)
-    label = "-".join([*([] if name == "language" else [name]), preset, *dict.fromkeys(names)])
-    return _train_new(run, plan, task, models.preset(preset, **options), Path(run["out"] or f"runs/{label}"))
+    return _train_new(read_plan("train", argv))
 
 
-def _train_new(run: dict[str, Any], plan: Any, task: Any, spec: Spec, folder: Path) -> int:
+def _train_new(asked: Asked) -> int:
     import torch
 
     from longwave.models.store import FILES, make_folder
     from longwave.train.loop import Trainer
 
+    folder = asked.folder
     if any((folder / name).exists() for name in (*FILES, "log.jsonl")):
         raise UserError(f"{folder} already holds a run: --resume {folder} goes on with it, --out starts another")
-    torch.manual_seed(plan.seed)
-    model = models.create(spec)
-    task.check(model)
-    trainer = Trainer(model, task, plan, folder)
+    torch.manual_seed(asked.plan.seed)
+    model = models.create(asked.spec)
+    asked.task.check(model)
+    trainer = Trainer(model, asked.task, asked.plan, folder)
     make_folder(folder)
-    return _run(trainer, run["tensorboard"])
+    return _run(trainer, asked.tensorboard)
 
 
 def _resume(folder: Path, plan: Any, tensorboard: bool) -> int:
@@ -92,10 +65,13 @@ def _resume(folder: Path, plan: Any, tensorboard: bool) -> int:
 
 
 def _run(trainer: Any, tensorboard: bool) -> int:
+    from longwave.train.memory import most
+
     folder, task = trainer.folder, trainer.task
     print(f"{trainer.model.n_parameters:,} parameters, {trainer.steps} steps on {trainer.device}"
           f"{' in bf16' if trainer.half else ''}; the run is in {folder}", file=sys.stderr)  # fmt: skip
     outcome = trainer.run(tensorboard=tensorboard)
+    print(f"at most {most() / 2**30:.2f} GiB of memory", file=sys.stderr)
     again = f"longwave train --resume {shlex.quote(str(folder))}"
     if outcome.ended == "interrupted":
         print(f"stopped at step {outcome.progress.step}; everything is saved, go on with: {again}", file=sys.stderr)

@@ -19,6 +19,7 @@ class Task(Protocol):
     plan: ClassVar[dict[str, Any]]  # where its training should differ from the defaults
 
     decides: ClassVar[tuple[str, ...]]  # options of the preset that follow from the task: how many tokens there are
+    quick_share: float  # how much of a whole validation a quick one looks at
 
     def fits(self) -> dict[str, Any]:
         """Those options and their values."""

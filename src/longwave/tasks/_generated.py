@@ -17,6 +17,7 @@ class Generated:
     preset: ClassVar[str]
     plan: ClassVar[dict[str, Any]] = {}
     decides: ClassVar[tuple[str, ...]]
+    quick_share = QUICK / BATCHES
 
     def __init__(self, context: int, batch: int, seed: int, **options: Any) -> None:
         self.context, self.size, self.seed, self.options = context, batch, seed, options

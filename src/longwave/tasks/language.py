@@ -49,6 +49,10 @@ class Language:
     def fits(self) -> dict[str, Any]:
         return {}
 
+    @property
+    def quick_share(self) -> float:
+        return min(1.0, QUICK * max(1, self.context // 2) / len(self.valid))
+
     def check(self, model: Any) -> None:
         if not model.causal:
             raise UserError("a model that sees the whole sequence cannot guess the next byte; --task masked trains it")
@@ -71,7 +75,8 @@ class Language:
         starts = np.arange(0, len(self.valid) - 1, half)
         starts = starts[:: max(1, len(starts) // QUICK)] if quick else starts
         total, count = 0.0, 0
-        for some in np.array_split(starts, max(1, len(starts) * self.context // AT_ONCE)):
+        batches = min(len(starts), max(1, len(starts) * self.context // AT_ONCE))
+        for some in np.array_split(starts, batches):
             windows = [self._window(int(start), half) for start in some]
             tokens, target = (torch.from_numpy(np.stack(each)).to(device) for each in zip(*windows, strict=True))
             losses = model.loss(tokens, target, reduction="none", **how)

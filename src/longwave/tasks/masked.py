@@ -39,6 +39,10 @@ class Masked(Language):
         self.windows = Windows(self.train, context, batch, seed)
         self.held_out = Windows(self.valid, context, 16, seed=0)
 
+    @property
+    def quick_share(self) -> float:
+        return min(1.0, QUICK / min(VALIDATION, self.held_out.count))
+
     def check(self, model: Any) -> None:
         vocab = model.spec.options.get("vocab")
         if vocab != MASK + 1:

@@ -96,7 +96,7 @@ class Trainer:
     def validate(self, *, quick: bool) -> dict[str, float]:
         self.model.eval()
         with self._autocast():
-            metrics = self.task.validate(self.model, quick=quick, **self._chunk())
+            metrics = self.task.validate(self.model, quick=quick, **self.chunk())
         self.model.train()
         self.progress.stale += 1
         if metrics["loss"] < self.progress.best:
@@ -129,7 +129,7 @@ class Trainer:
         plan = self.plan
         smoothing = {"smoothing": plan.smoothing, "convention": plan.convention} if plan.smoothing else {}
         with aux_losses() as terms, self._autocast():
-            loss, n = self.task.loss(self.model, batch, **smoothing, **self._chunk())
+            loss, n = self.task.loss(self.model, batch, **smoothing, **self.chunk())
         return loss, n, sum((term.total for term in terms), start=torch.zeros_like(loss))
 
     def _explain(self, step: int, batches: list[Any]) -> None:
@@ -155,7 +155,7 @@ class Trainer:
         torch.set_rng_state(random)
         return max(10, int(seconds / sorted(times)[TRIAL // 2]))
 
-    def _chunk(self) -> dict[str, int]:
+    def chunk(self) -> dict[str, int]:
         return {"chunk": self.plan.chunk} if self.plan.chunk else {}
 
     def _autocast(self) -> Any:

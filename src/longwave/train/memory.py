@@ -13,12 +13,22 @@ T = TypeVar("T")
 def peak(work: Callable[[], T]) -> tuple[T, int]:
     """What the work returns, and the bytes that the process held at most meanwhile, beyond what it held before."""
     gc.collect()
-    before = _status("VmRSS")
+    before = held()
     reset = Path("/proc/self/clear_refs")
     if reset.exists():
         reset.write_text("5")  # from here on, VmHWM is the most since now
     done = work()
-    return done, max(0, _status("VmHWM") - before)
+    return done, max(0, most() - before)
+
+
+def held() -> int:
+    """Bytes that the process holds."""
+    return _status("VmRSS")
+
+
+def most() -> int:
+    """Bytes that it held at most: since `peak` last began, or ever."""
+    return _status("VmHWM")
 
 
 def _status(name: str) -> int:
