@@ -93,33 +93,39 @@ def _stream(every: Tensor, past: Past, count: Tensor, T: int, taps: Filter) -> t
     else:
         todo = past.todo
     places = list(zip(past.n.tolist(), count.tolist(), strict=True))
+    h = taps(2 * max(_largest_power(n if past.todo is not None else 0, n + length) for n, length in places))
     for n, length in set(places):  # rows at the same place go together
         here = [row for row, place in enumerate(places) if place == (n, length)]
         rows = slice(None) if len(here) == len(places) else torch.tensor(here, device=every.device)
         if past.todo is None:
             for bit in range(n.bit_length()):
                 if n >> bit & 1:
-                    _send(todo, every, rows, n >> bit << bit, taps)
-        _advance(todo, every, rows, n, n + length, taps)
+                    _send(todo, every, rows, n >> bit << bit, h)
+        _advance(todo, every, rows, n, n + length, h)
         y[rows, :length] = todo[rows, n : n + length]
     return y, Past(every, past.n + count, todo)
 
 
-def _advance(todo: Tensor, u: Tensor, rows: Any, start: int, stop: int, taps: Filter) -> None:
+def _advance(todo: Tensor, u: Tensor, rows: Any, start: int, stop: int, h: Tensor) -> None:
     """Finish outputs start .. stop - 1, in aligned blocks of powers of two."""
     c = start
     while c < stop:
         size = 1 << (stop - c).bit_length() - 1
         size = min(size, c & -c) if c else size
-        todo[rows, c : c + size] += fftconv(u[rows, c : c + size], taps(size))
+        todo[rows, c : c + size] += fftconv(u[rows, c : c + size], h[:size])
         c += size
-        _send(todo, u, rows, c, taps)
+        _send(todo, u, rows, c, h)
 
 
-def _send(todo: Tensor, u: Tensor, rows: Any, c: int, taps: Filter) -> None:
+def _send(todo: Tensor, u: Tensor, rows: Any, c: int, h: Tensor) -> None:
     """What the last k inputs before c contribute to the next k outputs, k the largest power of two that divides c."""
     k = c & -c
-    todo[rows, c : c + k] += fftconv(F.pad(u[rows, c - k : c], (0, 0, 0, k)), taps(2 * k))[:, k:]
+    todo[rows, c : c + k] += fftconv(F.pad(u[rows, c - k : c], (0, 0, 0, k)), h[: 2 * k])[:, k:]
+
+
+def _largest_power(start: int, stop: int) -> int:
+    """The largest power of two that divides a number in start + 1 ... stop; 1 where there is none."""
+    return 1 << max(0, (start ^ stop).bit_length() - 1)
 
 
 def _smooth(n: int) -> int:
