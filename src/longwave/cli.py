@@ -6,12 +6,16 @@ A verb is a file of `commands`. Nothing is imported before it is needed: `longwa
 import importlib
 import keyword
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 from longwave.allocator import tune_cpu
 from longwave.errors import RunError, UserError, nearest
 from longwave.flags import Helped, verbs
+
+NO_MEMORY = ("there is not enough memory: a smaller model, --batch or --context needs less, so does --chunk; "
+             "longwave estimate says how much")  # fmt: skip
 
 
 def entry() -> None:
@@ -33,9 +37,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         if argv[0] not in verbs():
             raise UserError(f"unknown command {argv[0]!r}: {nearest(argv[0], verbs())}")
-        tune_cpu()
         home = argv[0] + "_" * keyword.iskeyword(argv[0])
-        code = importlib.import_module(f"longwave.commands.{home}").run(argv[1:])
+        command = importlib.import_module(f"longwave.commands.{home}")
+        if not getattr(command, "OWN_ALLOCATOR", False):
+            tune_cpu()
+        code = command.run(argv[1:])
         sys.stdout.flush()
         return int(code or 0)
     except Helped:
@@ -50,6 +56,10 @@ def main(argv: Sequence[str]) -> int:
     except (RunError, MemoryError) as error:
         return _fail(error, 1, debug)
     except Exception as error:
+        if isinstance(error, RuntimeError) and re.search(
+            "can't allocate memory|size calculation overflowed", str(error)
+        ):
+            return _fail(NO_MEMORY, 1, debug)
         return _fail(f"{type(error).__name__}: {error} (--debug shows where)", 1, debug)
 
 

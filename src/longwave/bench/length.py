@@ -3,6 +3,7 @@
 Each mixer runs in a process of its own, so that memory is its own. What streams is trained in chunks, exactly.
 """
 
+import inspect
 import math
 import multiprocessing
 import time
@@ -16,10 +17,12 @@ import torch
 from longwave import mixers
 from longwave.chunked import chunked
 from longwave.mixer import Mixer
+from longwave.state import State
 from longwave.train.memory import peak
 
 WIDTH, SHORTEST, FITTED = 256, 1 << 12, 1 << 15
 CHUNK = 1 << 15
+MEMORY = 256  # tokens
 SLOPE = {"linear": 1.1, "fft": 1.2}  # of time against length, on logarithmic axes, at most
 
 
@@ -106,10 +109,16 @@ def _add(curve: Curve, n: int) -> None:
         series.append(value)  # type: ignore[attr-defined]
 
 
+def _start(mixer: Mixer) -> State:
+    """The state before the first token; what looks at a memory gets a short one."""
+    needs = "memory" in inspect.signature(mixer.init_state).parameters
+    return mixer.init_state(1, memory=torch.randn(1, MEMORY, WIDTH)) if needs else mixer.init_state(1)  # type: ignore[call-arg]
+
+
 def _forward(mixer: Mixer, x: torch.Tensor) -> None:
     with torch.no_grad():
         if mixer.causal:
-            state = mixer.init_state(1)
+            state = _start(mixer)
             for piece in x.split(CHUNK, 1):
                 _, state = mixer(piece, state)
         else:
@@ -117,7 +126,7 @@ def _forward(mixer: Mixer, x: torch.Tensor) -> None:
 
 
 def _training(mixer: Mixer, x: torch.Tensor) -> None:
-    y, _ = chunked(mixer, x, chunk=CHUNK) if mixer.causal and x.shape[1] > CHUNK else mixer(x)
+    y, _ = chunked(mixer, x, _start(mixer), chunk=CHUNK) if mixer.causal else mixer(x)
     torch.autograd.grad(y, [p for p in mixer.parameters() if p.requires_grad], torch.ones_like(y), allow_unused=True)
 
 

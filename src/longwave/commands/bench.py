@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from longwave.allocator import tune_cpu
 from longwave.commands._common import word
 from longwave.errors import UserError, choose
 from longwave.flags import Group, parse
 from longwave.registry import REQUIRED, Option
 
+OWN_ALLOCATOR = True  # set as --allocator says, for the peers too
 FLAGS = [
     Option("peers", bool, False, "beside what a user would otherwise pick; exit 1 where a target is missed"),
     Option("only", str, "", "rows whose name has this in it; for length: mixers, with commas between them"),
@@ -29,6 +31,8 @@ def run(argv: Sequence[str]) -> int:
     if how["allocator"] == "both":
         each = [_again(argv, mode) for mode in ("tuned", "stock")]
         return max(each)
+    if how["allocator"] == "tuned":
+        tune_cpu()
     return work(words["what"], how)
 
 

@@ -32,4 +32,4 @@ def run(argv: Sequence[str]) -> None:
         print(f"op {name}\n\n{inspect.getdoc(inspect.getmodule(definition))}\n\n{inspect.getsource(definition)}")
         print("forms: " + ", ".join(form.name for form in ALL[name].forms()) if name in ALL else "")
     else:
-        raise UserError(f"there is no {name!r}: {nearest(name, [*mixers.names(), *presets, *op_summaries()])}")
+        raise UserError(f"there is no {name!r}: {nearest(name, {*mixers.names(), *presets, *op_summaries()})}")

@@ -40,6 +40,8 @@ class Decoder(State):
 
 
 class Additive(Mixer):
+    work = "loop"
+
     def __init__(
         self,
         d_model: int,

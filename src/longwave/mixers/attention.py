@@ -37,6 +37,8 @@ BUCKETS = 32  # of the learned bias
 
 
 class Attention(Mixer):
+    work = "quadratic"
+
     slopes: Tensor
 
     def __init__(

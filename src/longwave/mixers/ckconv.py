@@ -38,6 +38,7 @@ class Samples(State):
 
 
 class CKConv(Mixer):
+    work = "fft"
     continuous = True
     growth = "linear"
 

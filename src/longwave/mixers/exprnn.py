@@ -30,6 +30,8 @@ from longwave.ops.scan import scan
 
 
 class ExpRNN(Mixer):
+    work = "loop"
+
     def __init__(
         self,
         d_model: int,

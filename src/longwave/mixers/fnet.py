@@ -20,6 +20,7 @@ from longwave.mixer import Mixer
 
 
 class FNet(Mixer):
+    work = "fft"
     causal = False
 
     def __init__(self, d_model: int) -> None:

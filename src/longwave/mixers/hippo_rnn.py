@@ -38,6 +38,7 @@ class Remembering(State):
 
 
 class HiPPORNN(Mixer):
+    work = "loop"
     continuous = True
     A: Tensor
     B: Tensor

@@ -40,6 +40,7 @@ class Pasts(State):
 
 
 class Hyena(Mixer):
+    work = "fft"
     growth = "linear"
 
     def __init__(

@@ -38,6 +38,7 @@ class Window(State):
 
 
 class LMU(Mixer):
+    work = "fft"
     continuous = True
     A: Tensor
     B: Tensor

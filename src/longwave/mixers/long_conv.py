@@ -28,6 +28,7 @@ from longwave.parts.linear import Linear
 
 
 class LongConv(Mixer):
+    work = "fft"
     growth = "linear"
 
     def __init__(

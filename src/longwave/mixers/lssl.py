@@ -36,6 +36,7 @@ class Coefficients(State):
 
 
 class LSSL(Mixer):
+    work = "fft"
     continuous = True
     P: Tensor
     Q: Tensor

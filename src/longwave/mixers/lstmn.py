@@ -44,6 +44,7 @@ class Tape(State):
 
 
 class LSTMN(Mixer):
+    work = "quadratic"
     growth = "linear"
 
     def __init__(

@@ -41,6 +41,7 @@ class Latents(State):
 
 
 class MLA(Mixer):
+    work = "quadratic"
     growth = "linear"
 
     def __init__(

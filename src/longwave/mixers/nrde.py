@@ -42,6 +42,7 @@ class Rough(State):
 
 
 class NRDE(Mixer):
+    work = "loop"
     continuous = True
 
     def __init__(

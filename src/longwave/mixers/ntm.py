@@ -62,6 +62,8 @@ def address(
 
 
 class NTM(Mixer):
+    work = "loop"
+
     def __init__(
         self,
         d_model: int,

@@ -32,6 +32,7 @@ from longwave.parts.time import steps
 
 
 class ODERNN(Mixer):
+    work = "loop"
     continuous = True
 
     def __init__(

@@ -44,6 +44,7 @@ class Hashed(State):
 
 
 class Reformer(Mixer):
+    work = "fft"
     growth = "linear"
     rotations: Tensor
 

@@ -31,6 +31,8 @@ class Hidden(State):
 
 
 class RNN(Mixer):
+    work = "loop"
+
     def __init__(
         self,
         d_model: int,

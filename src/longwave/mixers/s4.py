@@ -32,6 +32,7 @@ from longwave.parts.linear import Linear
 
 
 class S4(Mixer):
+    work = "fft"
     continuous = True
 
     def __init__(

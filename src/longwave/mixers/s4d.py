@@ -36,6 +36,7 @@ class Modes(State):
 
 
 class S4D(Mixer):
+    work = "fft"
     continuous = True
 
     def __init__(

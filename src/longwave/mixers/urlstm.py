@@ -27,6 +27,8 @@ from longwave.ops.scan import scan
 
 
 class URLSTM(Mixer):
+    work = "loop"
+
     def __init__(
         self,
         d_model: int,

@@ -8,7 +8,7 @@ from longwave.spec import Spec
 
 def lm(
     *,
-    mixer: Mixers = "attention",  # one mixer, or several in turn over the layers
+    mixer: Mixers = "attention",  # one mixer, or several in turn over the layers: gla,attention
     ffn: str | None = "swiglu",  # the feed-forward network beside it; None: none
     d_model: int = 192,  # width
     n_layers: int = 4,  # layers

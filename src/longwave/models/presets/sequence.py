@@ -8,7 +8,7 @@ from longwave.spec import Spec
 
 def masked_lm(
     *,
-    mixer: Mixers = "fnet",  # one mixer, or several in turn over the layers
+    mixer: Mixers = "fnet",  # one mixer, or several in turn over the layers: s4d,ffn
     ffn: str | None = "gelu",  # the feed-forward network beside it; None: none
     d_model: int = 192,  # width
     n_layers: int = 4,  # layers
@@ -24,7 +24,7 @@ def masked_lm(
 def classifier(
     *,
     n_classes: int,  # what there is to choose from
-    mixer: Mixers = "s4d",  # one mixer, or several in turn over the layers
+    mixer: Mixers = "s4d",  # one mixer, or several in turn over the layers: s4d,ffn
     ffn: str | None = None,  # a feed-forward network beside it
     bidirectional: bool = False,  # read each sequence both ways
     d_model: int = 128,  # width
