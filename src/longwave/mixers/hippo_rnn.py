@@ -92,6 +92,5 @@ class HiPPORNN(Mixer):
         """[1 or B, 1 or T, ...]: one for all rows and steps where these do not differ."""
         steady = self.measure != "legs" and gaps.stride(1) == 0
         steps = relative_steps(self.measure, gaps[:, :1] if steady else gaps, since, self.theta)
-        A, B = self.A.expand(*steps.shape, -1, -1), self.B.expand(*steps.shape, -1)
-        A, B = discretize(A, B[..., None], steps, "bilinear")
+        A, B = discretize(self.A, self.B[:, None], steps, "bilinear")
         return A, B[..., 0]

@@ -73,8 +73,7 @@ class LMU(Mixer):
         self, x: Tensor, state: Window | None = None, lengths: Tensor | None = None, dt: float | Tensor = 1.0
     ) -> tuple[Tensor, Window | None]:
         step = torch.as_tensor(dt, dtype=self.A.dtype, device=x.device)[..., None] / self.theta
-        A, B = self.A.expand(*step.shape, -1, -1), self.B.expand(*step.shape, -1)
-        A, B = discretize(A, B[..., None], step)
+        A, B = discretize(self.A, self.B[:, None], step)
         u, direct = self.from_x(x).split([self.n_memories, x.shape[2]], -1)
         if self.feedback:
             return self._with_feedback(u, direct, A, B[..., 0], state or self.init_state(len(x)), lengths)

@@ -81,7 +81,6 @@ class LSSL(Mixer):
         self, x: Tensor, state: Coefficients | None = None, lengths: Tensor | None = None, dt: float | Tensor = 1.0
     ) -> tuple[Tensor, Coefficients | None]:
         step = torch.as_tensor(dt, dtype=self.log_dt.dtype, device=x.device)[..., None] * self.log_dt.exp()
-        A, B = self.A().expand(*step.shape, -1, -1), self.B.expand(*step.shape, -1)
-        A, B = discretize(A, B[..., None], step, "bilinear")
+        A, B = discretize(self.A(), self.B[..., None], step, "bilinear")
         y, h = dense_lti(x, A, B[..., 0], self.C, None if state is None else state.h, lengths)
         return self.out(F.gelu(y + self.D * x)), None if h is None else Coefficients(h.contiguous())

@@ -20,11 +20,12 @@ from longwave.ops.min_gru import min_gru
 from longwave.ops.scan import linear_scan, scan
 from longwave.ops.selective_scan import selective_scan
 from longwave.ops.short_conv import short_conv
+from longwave.ops.ssm import selective_ssm, ssm
 from longwave.ops.wkv import wkv
 
 __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "dense_lti", "discretize",
     "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "gru", "impulse", "krylov", "linear",
-    "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm", "lti", "min_gru", "scan",
-    "selective_scan", "short_conv", "use", "vandermonde", "wkv",
+    "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm", "lti", "min_gru",
+    "scan", "selective_scan", "selective_ssm", "short_conv", "ssm", "use", "vandermonde", "wkv",
 ]  # fmt: skip

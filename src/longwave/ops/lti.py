@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Float, Inexact, Int
 from torch import Tensor
 
 from longwave.errors import UserError, nearest
@@ -34,8 +34,8 @@ METHODS = ("zoh", "bilinear", "forward", "backward")
 
 
 def discretize(
-    A: Float[Tensor, "*d N N"], B: Float[Tensor, "*d N I"], dt: float | Float[Tensor, "*d"], method: str = "zoh"
-) -> tuple[Float[Tensor, "*d N N"], Float[Tensor, "*d N I"]]:
+    A: Inexact[Tensor, "*#d N N"], B: Inexact[Tensor, "*#d N I"], dt: float | Float[Tensor, "*#d"], method: str = "zoh"
+) -> tuple[Inexact[Tensor, "... N N"], Inexact[Tensor, "... N I"]]:
     """The discrete system that holds, averages or extrapolates its input over a step of dt."""
     step = torch.as_tensor(dt, dtype=A.dtype, device=A.device)[..., None, None]
     one = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
