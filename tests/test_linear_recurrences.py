@@ -39,6 +39,18 @@ def test_a_value_that_nobody_gives_is_missed_when_the_model_is_built():
             Backbone(8, blocks=blocks)
 
 
+def test_values_are_handed_on_within_each_chunk_of_chunked_training():
+    torch.manual_seed(0)
+    model = lw.create_model("rwkv7", d_model=8, n_layers=3, n_heads=2, vocab=40).double()
+    tokens = torch.randint(40, (2, 30))
+    found = []
+    for how in ({}, {"chunk": 7}):
+        loss = model.loss(tokens, tokens.roll(-1, 1), torch.tensor([30, 11]), **how)
+        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+    for whole, pieces in zip(*found, strict=True):
+        assert apart(pieces, whole) < TOLERANCE[torch.float64]
+
+
 def test_handing_values_on_keeps_the_laws():
     blocks = [Spec("rwkv7", n_heads=2), [Spec("gla", n_heads=2), Spec("rwkv7", n_heads=2, first=False)]]
     report = lw.check(lambda d: Backbone(d, blocks=blocks), dtypes=(torch.float64,))
