@@ -17,6 +17,7 @@ from longwave.ops.loss import cross_entropy
 from longwave.ops.lsh_attention import lsh_attention
 from longwave.ops.lti import discretize, discretize_diagonal, impulse, krylov, lti, vandermonde
 from longwave.ops.min_gru import min_gru
+from longwave.ops.rotary import rotary
 from longwave.ops.scan import linear_scan, scan
 from longwave.ops.selective_scan import selective_scan
 from longwave.ops.short_conv import short_conv
@@ -27,5 +28,5 @@ __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "dense_lti", "discretize",
     "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "gru", "impulse", "krylov", "linear",
     "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm", "lti", "min_gru",
-    "scan", "selective_scan", "selective_ssm", "short_conv", "ssm", "use", "vandermonde", "wkv",
+    "rotary", "scan", "selective_scan", "selective_ssm", "short_conv", "ssm", "use", "vandermonde", "wkv",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longwave.errors import choose
+from longwave.ops.rotary import rotary
 from longwave.registry import check_options
 from longwave.spec import Spec
 
@@ -72,17 +73,11 @@ def _rates(n: int, base: float, device: torch.device, offset: int = 0) -> Rates:
 def rotate(
     x: Float[Tensor, "B T H K"], pos: Int[Tensor, "b T"], base: float = 10000.0, scaling: Spec | None = None
 ) -> Float[Tensor, "B T H K"]:
-    """Rotary embedding: channels i and i + K/2 turn by pos / base^(2i / K), so that a product of two such vectors
-    depends on their distance. An odd last channel stays. Su et al. 2021, eq. 15, in the half-split order of Llama.
-    """
-    half = x.shape[-1] // 2
-    rates, gain = _rates(half, base, x.device), 1.0
+    """Rotary embedding: channels i and i + K/2 turn by pos / base^(2i / K). An odd last channel stays."""
+    rates, gain = _rates(x.shape[-1] // 2, base, x.device), 1.0
     if scaling is not None:
         rates, gain = SCALINGS[scaling.name](rates, base, **scaling.options)
-    angle = (pos[..., None].double() * rates)[:, :, None]
-    cos, sin = (gain * angle.cos()).to(x), (gain * angle.sin()).to(x)
-    a, b, rest = x.split([half, half, x.shape[-1] - 2 * half], -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+    return rotary(x, pos, rates, gain)
 
 
 def sinusoids(pos: Int[Tensor, "b T"], d_model: int, base: float = 10000.0, offset: int = 0) -> Float[Tensor, "b T D"]:
