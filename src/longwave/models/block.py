@@ -59,7 +59,7 @@ class Branch(Mixer):
         y = F.dropout(y, self.dropout, self.training)
         if self.residual == "none":
             return y, state
-        return self.norm(x + y) if self.residual == "post" else x + y, state
+        return self.norm(x, y) if self.residual == "post" else x + y, state
 
 
 class Stack(Mixer):

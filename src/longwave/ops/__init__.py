@@ -17,6 +17,7 @@ from longwave.ops.loss import cross_entropy
 from longwave.ops.lsh_attention import lsh_attention
 from longwave.ops.lti import discretize, discretize_diagonal, impulse, krylov, lti, vandermonde
 from longwave.ops.min_gru import min_gru
+from longwave.ops.norm import layer_norm, rms_norm
 from longwave.ops.rotary import rotary
 from longwave.ops.scan import linear_scan, scan
 from longwave.ops.selective_scan import selective_scan
@@ -26,7 +27,8 @@ from longwave.ops.wkv import wkv
 
 __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "dense_lti", "discretize",
-    "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "gru", "impulse", "krylov", "linear",
-    "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm", "lti", "min_gru",
-    "rotary", "scan", "selective_scan", "selective_ssm", "short_conv", "ssm", "use", "vandermonde", "wkv",
+    "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "gru", "impulse", "krylov", "layer_norm",
+    "linear", "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm", "lti",
+    "min_gru", "rms_norm", "rotary", "scan", "selective_scan", "selective_ssm", "short_conv", "ssm", "use",
+    "vandermonde", "wkv",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Normalisation over the channels of a token.
+"""Normalisation over the channels of a token; a residual given beside it is added before.
 
 layer   (x - mean) / sqrt(var + eps) * gain + shift       Ba, Kiros and Hinton 2016
 gain    the same without the shift
@@ -16,7 +16,10 @@ from torch import Tensor, nn
 
 from longwave.errors import choose
 from longwave.hints import hint
+from longwave.ops.norm import layer_norm, rms_norm
 from longwave.ops.precision import wide
+
+Row = Float[Tensor, "... D"]
 
 
 class LayerNorm(nn.Module):
@@ -26,8 +29,8 @@ class LayerNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model)) if shift else None
 
-    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+    def forward(self, x: Row, residual: Row | None = None) -> Row:
+        return layer_norm(x, self.weight, self.bias, residual, self.eps)[0]
 
 
 class RMSNorm(nn.Module):
@@ -36,8 +39,13 @@ class RMSNorm(nn.Module):
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(d_model))
 
-    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)  # one dtype: the fused kernel
+    def forward(self, x: Row, residual: Row | None = None) -> Row:
+        return rms_norm(x, self.weight, residual, self.eps)[0]
+
+
+class NoNorm(nn.Module):
+    def forward(self, x: Row, residual: Row | None = None) -> Row:
+        return x if residual is None else x + residual
 
 
 class HeadNorm(nn.Module):
@@ -65,7 +73,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "rms": RMSNorm,
     "layer": LayerNorm,
     "gain": lambda d_model: LayerNorm(d_model, shift=False),
-    "none": lambda d_model: nn.Identity(),
+    "none": lambda d_model: NoNorm(),
 }
 
 
