@@ -79,9 +79,8 @@ class Luna(Mixer):
         a = elu_plus_one(torch.einsum("phk,bthk->bthp", self.queries * scale, packs))
         step = torch.arange(1, q.shape[1] + 1, device=q.device)[None]
         step = (step if old is None else old.n[:, None] + step)[..., None, None]
-        scores, A = linear_recurrence(q * scale, k, a, None, None if old is None else old.A, lengths)
-        w = (scores / step).softmax(-1)
-        y, V = linear_recurrence(w, a, v, None, None if old is None else old.V, lengths)
+        scores, A = linear_recurrence(q * scale / step, k, a, None, None if old is None else old.A, lengths)
+        y, V = linear_recurrence(scores.softmax(-1), a, v, None, None if old is None else old.V, lengths)
         new = None if old is None or A is None or V is None else Packed(A, V, old.n + ends(q, lengths))
         return (y / step).to(v.dtype), new
 
