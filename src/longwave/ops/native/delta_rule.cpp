@@ -1,5 +1,5 @@
-// S_t = diag(d_t) S_{t-1} + b_t u_t^T + k_t v_t^T with u_t = S_{t-1}^T a_t, and y_t = S_t^T q_t. Backwards in time, with
-// E_t the gradient of S_t,
+// S_t = diag(d_t) S_{t-1} + b_t u_t^T + k_t v_t^T with u_t = S_{t-1}^T a_t, and y_t = S_t^T q_t. Backwards in time,
+// with E_t the gradient of S_t,
 //
 //     E_t = d_{t+1} E_{t+1} + a_{t+1} du_{t+1}^T + q_t dy_t^T        dv_t = E_t^T k_t       du_t = E_t^T b_t
 //     dk_t = E_t v_t      db_t = E_t u_t      dq_t = S_t dy_t        da_t = S_{t-1} du_t
@@ -79,7 +79,8 @@ struct Head {
             for (long t = 0; t < n; t++) {
                 for (int l = 0; l < LT; l++) st(u + t * V + j + l * VW, held[l]);
                 const float* ahead = t + 1 < n ? a + (t + 1) * K : zero;
-                step<LT>(S + j, K, V, d + t * K, b + t * K, held, k + t * K, v + t * V + j, q + t * K, y + t * V + j, ahead);
+                step<LT>(S + j, K, V, d + t * K, b + t * K, held, k + t * K, v + t * V + j, q + t * K, y + t * V + j,
+                         ahead);
             }
         }
         return j;
@@ -102,7 +103,8 @@ struct Head {
             vf held[LT] = {};
             for (long t = n - 1; t >= 0; t--) {
                 const float *later = t + 1 < n ? d + (t + 1) * K : ones, *reads = t + 1 < n ? a + (t + 1) * K : zero;
-                step<LT>(S + j, K, V, later, reads, held, q + t * K, dy + t * V + j, k + t * K, y + t * V + j, b + t * K);
+                step<LT>(S + j, K, V, later, reads, held, q + t * K, dy + t * V + j, k + t * K, y + t * V + j,
+                         b + t * K);
                 for (int l = 0; l < LT; l++) st(du + t * V + j + l * VW, held[l]);
             }
             for (long i = 0; i < K; i++)
@@ -146,7 +148,8 @@ struct Head {
         for (long end = x.length(row), t; end > 0; end = t) {
             t = (end - 1) / STEPS * STEPS;
             const long n = end - t;
-            if (x.dg && (end % SPAN == 0 || end == x.length(row))) overlap(sum, S, ends + t / SPAN * K * V, x.V, K, x.E);
+            if (x.dg && (end % SPAN == 0 || end == x.length(row)))
+                overlap(sum, S, ends + t / SPAN * K * V, x.V, K, x.E);
             load(row, h, t, n, -STEPS);
             pack(u, V, x.u(row, t, h), x.u.stride[1], n, x.V, -STEPS);
             walk<true, true>({n, V, K, dy, v, q, x.E == 1 ? kept : d, one, S, du + t * V, u, a, two}, x.lanes());

@@ -117,7 +117,8 @@ KERNEL(linear_recurrence_backward, LinearRecurrence) {
         Head head{x};
         Scratch ends(x.dg ? (x.T + SPAN - 1) / SPAN * head.K * head.V : 0);
         #pragma omp for collapse(3) schedule(dynamic, 1)
-        for (long b = 0; b < x.B; b++) for (long group = 0; group < x.G; group++) for (long share = 0; share < x.P; share++) {
+        for (long b = 0; b < x.B; b++) for (long group = 0; group < x.G; group++)
+        for (long share = 0; share < x.P; share++) {
             const long heads = x.H / x.G, from = heads * share / x.P, to = heads * (share + 1) / x.P;
             for (long h = from; h < to; h++) {
                 head.ahead(b, group * heads + h, share, h > from, ends.block);

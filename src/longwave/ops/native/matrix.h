@@ -144,7 +144,9 @@ INL void overlap(float* sums, const float* x, const float* y, long rows, long la
         for (long i = 0; i < lanes; i += VW) st(sums + i, ld(sums + i) + ld(x + j * lanes + i) * ld(y + j * lanes + i));
     if (wanted == 1) *sums = total(sums, lanes);
 }
-INL void multiply(float* x, const float* y, long n) { for (long i = 0; i < n; i += VW) st(x + i, ld(x + i) * ld(y + i)); }
+INL void multiply(float* x, const float* y, long n) {
+    for (long i = 0; i < n; i += VW) st(x + i, ld(x + i) * ld(y + i));
+}
 INL void exponentials(float* x, long n) {
     vi grows = {};
     for (long i = 0; i < n; i += VW) grows |= ld(x + i) > 0.f;
