@@ -33,6 +33,8 @@ def read_plan(verb: str, argv: Sequence[str]) -> Asked:
     work: Any = tasks.registry.get(name)
     preset = chosen(argv, "--model", work.preset)
     make = choose("model", preset, models.all_presets())
+    own_options = [o for o in schema(make) if o.name not in work.decides]
+    given = preset != work.preset
     own = Group("run", "what to train, on what", [
         Option("task", str, name, "the work to learn: longwave list tasks"),
         Option("model", str, preset, "the preset to build: longwave list models"),
@@ -43,7 +45,7 @@ def read_plan(verb: str, argv: Sequence[str]) -> Asked:
         own,
         Group("task", f"the task {name}", schema(work)),
         Group("training", "how to train", plan_options, defaults=work.plan),
-        Group("model", f"the preset {preset}", [o for o in schema(make) if o.name not in work.decides]),
+        Group("model", f"the preset {preset}", own_options, defaults={} if given else work.model),
     ]
     names = [name for name in chosen(argv, "--mixer", "").split(",") if name]
     groups += [mixer_group(each) for each in dict.fromkeys(names)]

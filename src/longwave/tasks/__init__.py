@@ -17,6 +17,7 @@ registry = Registry("task", "longwave.tasks")
 class Task(Protocol):
     preset: ClassVar[str]  # the model that is trained unless another is asked for
     plan: ClassVar[dict[str, Any]]  # where its training should differ from the defaults
+    model: ClassVar[dict[str, Any]]  # and its preset's options
 
     decides: ClassVar[tuple[str, ...]]  # options of the preset that follow from the task: how many tokens there are
     quick_share: float  # how much of a whole validation a quick one looks at

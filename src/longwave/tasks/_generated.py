@@ -16,6 +16,7 @@ BATCHES, QUICK = 16, 4  # of a validation
 class Generated:
     preset: ClassVar[str]
     plan: ClassVar[dict[str, Any]] = {}
+    model: ClassVar[dict[str, Any]] = {"d_model": 64, "n_layers": 2}
     decides: ClassVar[tuple[str, ...]]
     quick_share = QUICK / BATCHES
 

@@ -27,6 +27,7 @@ PIECES, PIECE = 64, 1 << 16  # how many bytes of a text are looked at to notice 
 class Language:
     preset: ClassVar[str] = "lm"
     plan: ClassVar[dict[str, Any]] = {}
+    model: ClassVar[dict[str, Any]] = {}
     decides: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
