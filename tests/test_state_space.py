@@ -4,6 +4,7 @@ What the laws and the oracles already say of every mixer is not said again. Trai
 selective copying) and published Mamba weights are tested where tasks and weights are.
 """
 
+import importlib
 import math
 import time
 
@@ -269,6 +270,18 @@ def test_the_kernel_of_s4_is_that_of_the_dense_hippo_matrix():
     poles, P, B = (x.to(torch.complex64).expand(3, -1) for x in nplr(n))
     found = dplr_kernel(dt, poles, P, B, B.conj(), L)
     assert (found - wanted).abs().max() <= 1e-4 * wanted.abs().max()
+
+
+def test_a_long_kernel_is_made_in_chunks(monkeypatch):
+    module = importlib.import_module("longwave.ops.dplr")
+    poles = torch.complex(-torch.rand(2, 3, dtype=torch.float64) - 0.1, normal(2, 3)).requires_grad_()
+    P, B, C = (torch.complex(normal(2, 3), normal(2, 3)) for _ in range(3))
+    dt, weight, found = torch.rand(2, dtype=torch.float64), normal(2, 50), []
+    for chunk in (module.CHUNK, 24):
+        monkeypatch.setattr(module, "CHUNK", chunk)
+        K = dplr_kernel(dt, poles, P, B, C, 50)
+        found.append([K, *torch.autograd.grad((K * weight).sum(), poles)])
+    assert all((p - q).abs().max() <= 1e-9 for p, q in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("name", ["s4", "s4d", "s5", "lssl", "lmu"])

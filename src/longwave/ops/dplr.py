@@ -6,16 +6,17 @@ The N numbers given are one of each conjugate pair, so that C h means 2 Re(C h).
 identity: with S = (1 - dt/2 Lambda)^-1, (1 - dt/2 A)^-1 = S - S P (2/dt + P* S P)^-1 P* S.
 
 The kernel K_l = C A'^l B', l < L, of the discrete A' and B' is the inverse FFT of its generating function at the roots
-of unity w. With D = (alpha - beta Lambda)^-1, alpha = 2 (1 - w)/dt, beta = 1 + w and C~ = C (1 - A'^L),
+of unity exp(i t). With D = -(cos(t/2) Lambda + 2i/dt sin(t/2))^-1 and C~ = C (1 - A'^L),
 
-    K^(w) = 2 (C~ D B - C~ D P (1 + beta P* D P)^-1 beta P* D B)
+    K^(t) = exp(-i t/2) (C~ D B - cos(t/2) C~ D P (1 + cos(t/2) P* D P)^-1 P* D B)
 
-four sums over poles (Cauchy products), O(N L); A'^L takes log L squarings of a dense matrix. Written so, nothing
-divides by 1 + w, which is zero at w = -1.
+four sums over poles (Cauchy products), O(N L); A'^L takes log L squarings of a dense matrix. The paper divides by
+1 + exp(i t), which is zero at t = pi; written so, nothing does, and a pair of poles needs real numbers only.
 
 Gu, Goel and Re 2022, section 3.3 and appendix C.3; P = Q as in Goel et al. 2022, section 4.2, which keeps A stable.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from longwave.ops.cases import Make
 from longwave.ops.dense_lti import final_state, free_output, power
@@ -30,6 +32,8 @@ from longwave.ops.dispatch import op
 from longwave.ops.fftconv import fftconv
 from longwave.ops.lti import impulse, squarings
 from longwave.ops.precision import wide
+
+CHUNK = 1 << 18  # poles times frequencies at once: tables that fit into a cache
 
 
 @op
@@ -155,23 +159,25 @@ def _from_cauchy(
     row = (row - power([each.mT for each in squares], row, length)).unflatten(-1, (-1, 2))
     C = torch.complex(row[..., 0], -row[..., 1]) / 2  # C (1 - A'^L)
     angle = torch.arange(length // 2 + 1, dtype=dt.dtype, device=dt.device) * (-2 * math.pi / length)
-    w = torch.complex(angle.cos(), angle.sin())
-    alpha, beta = 2 * (1 - w) / dt[..., None], 1 + w
-    a, s = alpha[..., None, :], beta * poles[..., None]
-    shared = 1 / ((a - s) * (a - beta * poles.conj()[..., None]))  # [*t, D, N, L/2 + 1]
-    CB, CP, PB, PP = (_pairs(v, poles, alpha, beta, shared) for v in (C * B, C * P, P.conj() * B, P.conj() * P))
-    kernel = torch.fft.irfft(2 * (CB - CP * beta * PB / (1 + beta * PP)), length)
-    return kernel.to(kind), squares, b
+    some = angle.split(max(1, CHUNK // (dt.numel() * poles.shape[-1])))
+    one = _spectrum
+    if torch.is_grad_enabled() and len(some) > 1:  # made anew in the backward pass, so that memory holds one chunk
+        one = functools.partial(checkpoint, _spectrum, use_reentrant=False, preserve_rng_state=False)
+    spectrum = torch.cat([one(each, dt, poles, P, B, C) for each in some], -1)
+    return torch.fft.irfft(spectrum, length).to(kind), squares, b
 
 
-def _pairs(v: Tensor, poles: Tensor, alpha: Tensor, beta: Tensor, shared: Tensor) -> Tensor:
-    """Sum of v / (alpha - beta pole) over all poles, conjugates included; `shared` is 1 / the product of a pair."""
-
-    def total(weight: Tensor) -> Tensor:
-        row = 2 * weight[..., None, :]
-        return torch.complex(row @ shared.real, row @ shared.imag)[..., 0, :]
-
-    return alpha * total(v.real) - beta * total((v * poles.conj()).real)
+def _spectrum(angle: Tensor, dt: Tensor, poles: Tensor, P: Tensor, B: Tensor, C: Tensor) -> Tensor:
+    """The generating function at exp(i angle), a pair of poles at a time; C stands for C (1 - A'^L)."""
+    sin, cos = torch.sin(angle / 2), torch.cos(angle / 2)
+    x, turn, own = -poles.real[..., None] * cos, 2 * sin / dt[..., None, None], poles.imag[..., None] * cos
+    upper, lower = turn + own, turn - own
+    a, b = 1 / (x * x + upper * upper), 1 / (x * x + lower * lower)  # [*t, D, N, frequencies]
+    v = torch.stack(torch.broadcast_tensors(C * B, C * P, P.conj() * B, P.conj() * P), -2)
+    real = v.real @ (x * (a + b)) - v.imag @ (upper * a - lower * b)
+    imag = v.real @ (upper * a + lower * b) + v.imag @ (x * (a - b))
+    CB, CP, PB, PP = torch.complex(real, imag).unbind(-2)
+    return torch.polar(torch.ones_like(angle), -angle / 2) * (CB - cos * CP * PB / (1 + cos * PP))
 
 
 def _real(z: Tensor) -> Tensor:
