@@ -248,3 +248,15 @@ def test_signatures_of_joined_paths_multiply(depth):
 def test_log_signatures_no_deeper_than_worked_out():
     with pytest.raises(UserError, match="depth 1, 2 or 3, not 4"):
         signature_size(2, 4)
+
+
+@pytest.mark.parametrize("name", ["*rnn", "*lstm", "*gru", "nrde", "sru", "ntm", "act", "attentive"])
+def test_recurrent_networks_train_in_mixed_precision(name):
+    for each in mixers.names(name):
+        mixer, x = mixers.create(each, 8), torch.randn(2, 5, 8, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16), aux_losses() as terms:
+            y, state = mixer(x, mixer.init_state(2), torch.tensor([5, 3]))
+            y = y + mixer(x, state)[0]
+        (y.float().sum() + sum(term.total for term in terms)).backward()
+        assert y.isfinite().all() and x.grad.any(), each
+        assert all(p.grad is None or p.grad.isfinite().all() for p in [x, *mixer.parameters()]), each

@@ -81,7 +81,7 @@ class HiPPORNN(Mixer):
             gates, At, Bt, gap = now
             seen = torch.cat([old.h, old.c.flatten(1).to(old.h.dtype)], 1)
             g, r = (gates + F.linear(seen, self.U)).chunk(2, -1)
-            h = torch.lerp(old.h, torch.tanh(r), torch.sigmoid(g))
+            h = old.h + torch.sigmoid(g) * (torch.tanh(r) - old.h)  # lerp wants one dtype, autocast gives two
             c = old.c @ At.mT + F.linear(h, self.L)[..., None] * Bt[:, None]
             return h, Remembering(h, c, old.time + gap)
 

@@ -54,7 +54,7 @@ def address(
     strength, gate, sharp, shifts = rest.split([1, 1, 1, rest.shape[2] - 3], -1)
     unit, units = (F.normalize(each, dim=-1, eps=1e-6) for each in (key, memory))
     w = torch.softmax(F.softplus(strength) * (unit @ units.mT), -1)
-    w = torch.lerp(before, w, torch.sigmoid(gate))
+    w = before + torch.sigmoid(gate) * (w - before)
     reach = shifts.shape[2] // 2
     around = F.pad(w, (reach, reach), "circular").unfold(-1, 2 * reach + 1, 1)  # [B, H, S, what may move here]
     w = (around @ torch.softmax(shifts, -1).flip(-1)[..., None])[..., 0]
