@@ -10,7 +10,7 @@ append-only buffer (attention, a long convolution) is shared between the cuts.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from longwave.errors import UserError
-from longwave.record import AuxLoss, aux_loss, aux_losses
+from longwave.record import AuxLoss, aux_loss, aux_losses, is_collecting
 from longwave.replay import autocast_here, gradients, random_state, set_random
 from longwave.state import State
 
@@ -72,7 +72,7 @@ def in_chunks(
             raise UserError(f"{name or type(part).__name__} couples times in training: it cannot be trained in chunks")
     leaves, structure = pytree.tree_flatten(state)
     parameters = [p for p in owner.parameters() if p.requires_grad]
-    job = _Job(piece, chunk, lengths, structure, len(series), len(leaves))
+    job = _Job(piece, chunk, lengths, structure, len(series), len(leaves), is_collecting())
     y, *rest = _InChunks.apply(job, *series, *leaves, *parameters)
     terms, last = rest[: len(job.terms)], rest[len(job.terms) :]
     for name, total in zip(job.terms, terms, strict=True):
@@ -90,9 +90,14 @@ class _Job:
     structure: pytree.TreeSpec  # of the first state
     n_series: int
     n_leaves: int
+    collects: bool
     last: Any = None  # structure of the last state
     terms: list[str] = field(default_factory=list)  # names of auxiliary losses
     kept: list["_Cut | None"] = field(default_factory=list)
+
+    def collecting(self) -> AbstractContextManager[list[AuxLoss]]:
+        """Auxiliary losses, where whoever calls collects them."""
+        return aux_losses() if self.collects else nullcontext([])
 
     def split(self, tensors: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         a, b = self.n_series, self.n_series + self.n_leaves
@@ -128,7 +133,7 @@ class _InChunks(torch.autograd.Function):
         for i in range(-(-length // job.chunk)):  # grad mode is off in here
             here, lengths = job.at(series, i)
             job.kept.append(_Cut(state.snapshot(), random_state(device), autocast_here(device)))
-            with aux_losses() as terms:
+            with job.collecting() as terms:
                 y, state = job.piece(*here, state, lengths)
             ys.append(y)
             for term in terms:
@@ -160,7 +165,7 @@ class _InChunks(torch.autograd.Function):
             here = [_leaf(t, old is not None and old.requires_grad) for t, old in zip(here, series, strict=True)]
             flat, structure = pytree.tree_flatten(cut.state)
             flat = [_leaf(t, t is not None and t.is_floating_point()) for t in flat]
-            with torch.enable_grad(), cut.autocast(), aux_losses() as terms:
+            with torch.enable_grad(), cut.autocast(), job.collecting() as terms:
                 y, last = job.piece(*here, pytree.tree_unflatten(flat, structure), lengths)
             outs: list[tuple[Tensor | None, Tensor | None]] = [
                 (y, dy if y.ndim == 0 else dy[:, i * job.chunk : (i + 1) * job.chunk])

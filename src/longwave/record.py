@@ -89,6 +89,10 @@ def aux_loss(name: str, value: Tensor | Callable[[], Tensor], *, per_token: bool
         ledger.append(AuxLoss(name, (value() if callable(value) else value).sum(), per_token))
 
 
+def is_collecting() -> bool:
+    return bool(_ledgers)
+
+
 @contextmanager
 def aux_losses() -> Iterator[list[AuxLoss]]:
     ledger: list[AuxLoss] = []
