@@ -28,6 +28,17 @@ def wider(make):
     sums = (n(2, 45), make.between(0.5, 2, 2, 45), n(2, 45))
     keys = dict(k=n(2, 131, 45), v=n(2, 131, 45), log_decay=make.between(-2, 0, 45), bonus=n(45))
     yield "wkv", dict(**keys, state=sums, lengths=lengths)
+    values, decay, S = n(2, 300, 2, 85), make.between(-1, 0, 2, 300, 2, 37), n(2, 2, 37, 85)
+    q, k, a, b = (n(2, 300, 2, 37, scale=0.15) for _ in range(4))
+    ends = torch.tensor([300, 131])
+    matrix = dict(q=q, k=k, v=values, log_decay=decay, state=S, lengths=ends)
+    yield "linear_recurrence", matrix
+    yield "delta_rule", dict(**matrix, a=a, b=b)
+    gates = dict(x=n(7, 20, 9), W=n(4 * 85, 9), U=n(4 * 85, 85, scale=0.1), b=n(4 * 85))
+    rows = torch.tensor([20, 0, 7, 20, 1, 19, 20])
+    yield "lstm", dict(**gates, state=(n(7, 85), n(7, 85)), lengths=rows)
+    gates = dict(x=n(7, 20, 9), W=n(3 * 85, 9), U=n(3 * 85, 85, scale=0.1), b=n(3 * 85), b_n=n(85))
+    yield "gru", dict(**gates, state=n(7, 85), lengths=rows)
 
 
 def cases(make):
