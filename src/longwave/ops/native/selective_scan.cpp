@@ -71,6 +71,8 @@ KERNEL(selective_scan, SelectiveScan) {
             for (long t = 0; t < steps; t++) {
                 const float *u = x.u(b, t0 + t) + d, *dt = x.dt(b, t0 + t) + d;
                 __builtin_prefetch(u + VW), __builtin_prefetch(dt + VW);
+                __builtin_prefetch(x.y(b, t0 + t) + d, 1);  // these two are wanted when the states are done
+                if (x.z) __builtin_prefetch(x.z(b, t0 + t) + d);
                 vf ut = ldn(u, w);
                 delta[t] = vsoftplus(ldn(dt, w));
                 xs[t] = delta[t] * ut;
@@ -80,9 +82,7 @@ KERNEL(selective_scan, SelectiveScan) {
             for (long t = 0; t < steps; t++) {
                 vf y = ys[t];
                 if (x.z) {
-                    const float* z = x.z(b, t0 + t) + d;
-                    __builtin_prefetch(z + VW);
-                    vf zt = ldn(z, w);
+                    vf zt = ldn(x.z(b, t0 + t) + d, w);
                     y *= zt * vsig(zt);
                 }
                 stn(x.y(b, t0 + t) + d, y, w);
