@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longwave import mixers
-from longwave.laws import LAWS, Case, NotDeclared, Subject, check
+from longwave.laws import LAWS, Case, NotDeclared, Subject, check, gradients
 from longwave.models.block import Backbone
 from longwave.spec import Spec
+from longwave.tolerance import apart
 from variants import label, variants
 
 LAW = {law.name: law.holds for law in LAWS}
@@ -75,6 +76,34 @@ def test_pad_by_anything(name, case):
 @given(case=ragged_cases())
 def test_backends_on_any_batch(name, case):
     hold("backends", name, case)
+
+
+@pytest.mark.parametrize("name", mixers.names())
+def test_trains_and_streams_under_autocast(name):
+    subject = Subject(name)
+    case = Case(T=20, B=2, dtype=torch.float32)
+    mixer, x = subject.make(case, randomise=True), subject.x(case).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = mixer(x, subject.begins(mixer, case))
+    assert y.isfinite().all()
+    if y.requires_grad:
+        for what, g in gradients(y.float().sum(), mixer, x, None):
+            assert g is None or g.isfinite().all(), what
+    if subject.causal:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            _, state = mixer(x[:, :7], subject.state(mixer, case))
+            assert mixer(x[:, 7:], state)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["s4", "s4d", "s5", "lssl", "lmu", "exprnn"])
+def test_long_memories_survive_autocast(name):
+    subject = Subject(name)
+    case = Case(T=200, B=2, dtype=torch.float32)
+    mixer, x = subject.make(case), subject.x(case)
+    exact, _ = mixer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded, _ = mixer(x)
+    assert apart(rounded.float(), exact) < 0.02
 
 
 def hybrid(d_model: int) -> Backbone:

@@ -25,7 +25,7 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.rnn import Hidden
 from longwave.ops.linear import linear
-from longwave.ops.precision import wide
+from longwave.ops.precision import unrounded, wide
 from longwave.ops.scan import scan
 
 
@@ -68,6 +68,7 @@ class ExpRNN(Mixer):
     ) -> tuple[Tensor, Hidden | None]:
         Q = self.orthogonal().to(x)
 
+        @unrounded  # a rounded Q would not keep lengths
         def cell(ux: Tensor, old: Hidden) -> tuple[Tensor, Hidden]:
             z = ux + F.linear(old.h, Q)
             h = torch.sign(z) * torch.relu(z.abs() + self.b)

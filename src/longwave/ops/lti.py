@@ -26,7 +26,7 @@ from longwave.errors import UserError, nearest
 from longwave.ops.cases import Make
 from longwave.ops.dispatch import op
 from longwave.ops.fftconv import fftconv
-from longwave.ops.precision import wide
+from longwave.ops.precision import unrounded, wide
 from longwave.ops.ragged import by_age, zero_pads
 from longwave.ops.scan import linear_scan
 
@@ -68,6 +68,7 @@ def discretize_diagonal(
     raise UserError(f"unknown discretisation {method!r} of a diagonal system: {nearest(method, METHODS[:2])}")
 
 
+@unrounded
 def squarings(A: Float[Tensor, "*d N N"], most: int) -> list[Float[Tensor, "*d N N"]]:
     """A, A^2, A^4 ...: all that is needed for powers up to `most`."""
     squares = [A]
@@ -76,6 +77,7 @@ def squarings(A: Float[Tensor, "*d N N"], most: int) -> list[Float[Tensor, "*d N
     return squares
 
 
+@unrounded
 def impulse(squares: Sequence[Tensor], B: Float[Tensor, "*d N"], length: int) -> Float[Tensor, "*d N L"]:
     """A^l B for l < length, in columns, given the squarings of A: each doubles them."""
     columns = B[..., None]
@@ -84,6 +86,7 @@ def impulse(squares: Sequence[Tensor], B: Float[Tensor, "*d N"], length: int) ->
     return columns[..., :length]
 
 
+@unrounded
 def krylov(
     A: Float[Tensor, "*#d N N"], B: Float[Tensor, "*d N"], C: Float[Tensor, "*d N"], length: int
 ) -> Float[Tensor, "*d L"]:
@@ -108,6 +111,7 @@ def vandermonde_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @vandermonde.form("torch.powers", worth=lambda length, **_: "" if length > 4 else "a few taps")
+@unrounded
 def by_powers(c: Tensor, z: Tensor, length: int) -> Tensor:
     low, high = _powers(z, length)
     high = high * c[..., None, :]
@@ -195,6 +199,7 @@ def _steps(u: Tensor, z: Tensor, b: Tensor, lengths: Tensor | None) -> tuple[Ten
     return zero_pads(a, lengths, fill=1.0), zero_pads(add, lengths)
 
 
+@unrounded
 def _final(u: Tensor, z: Tensor, b: Tensor, h: Tensor, lengths: Tensor | None) -> Tensor:
     """exp(n z) h + b sum_t exp((n - 1 - t) z) u_t, with n the row's own length."""
     T = u.shape[1]
