@@ -27,6 +27,7 @@ from longwave.mixer import Mixer
 from longwave.mixers import create
 from longwave.ops.ragged import zero_pads
 from longwave.ops.scan import scan
+from longwave.parts.linear import Linear
 from longwave.record import aux_loss, record
 from longwave.spec import Spec
 from longwave.state import State
@@ -50,7 +51,7 @@ class ACT(Mixer):
             raise UserError(f"act averages states: {type(self.mixer).__name__} has none, or one that holds positions; "
                             "rnn, gru, lstm, s4d and gla can be averaged")  # fmt: skip
         self.growth = self.mixer.growth
-        self.halt = nn.Linear(d_model, 1)
+        self.halt = Linear(d_model, 1)
         nn.init.ones_(self.halt.bias)  # few steps at first
         self.first = nn.Parameter(torch.randn(d_model) / math.sqrt(d_model))
         hint(self, "first", decay=False, own_init=True)

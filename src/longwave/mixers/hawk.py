@@ -24,6 +24,7 @@ from longwave.mixer import Mixer
 from longwave.ops.precision import wide
 from longwave.ops.scan import linear_scan
 from longwave.ops.short_conv import short_conv
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -43,7 +44,7 @@ class Hawk(Mixer):
         super().__init__()
         check_divides("n_heads", n_heads, "d_model", d_model)
         check_positive(d_conv=d_conv)
-        self.project = nn.Linear(d_model, 2 * d_model)
+        self.project = Linear(d_model, 2 * d_model)
         bound = d_conv**-0.5
         self.conv = nn.Parameter(torch.empty(d_model, d_conv).uniform_(-bound, bound))
         self.conv_bias = nn.Parameter(torch.zeros(d_model))
@@ -52,7 +53,7 @@ class Hawk(Mixer):
         self.gates_bias = nn.Parameter(torch.zeros(2, d_model))
         kept = torch.rand(d_model) * 0.099 + 0.9  # a, where its gate is open: from 0.9 to 0.999
         self.p = nn.Parameter(torch.expm1(-kept.log() / 8).log())
-        self.out = nn.Linear(d_model, d_model)
+        self.out = Linear(d_model, d_model)
         hint(self, "conv", own_init=True)
         hint(self, "gates_bias", decay=False)
         hint(self, "p", decay=False, float32=True, own_init=True)

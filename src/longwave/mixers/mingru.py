@@ -13,12 +13,13 @@ Deviations: an output projection always, where the paper has one only for E > 1;
 """
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.min_gru import min_gru
+from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -35,8 +36,8 @@ class MinGRU(Mixer):
     ) -> None:
         super().__init__()
         check_positive(expand=expand)
-        self.project = nn.Linear(d_model, 2 * expand * d_model)
-        self.out = nn.Linear(expand * d_model, d_model)
+        self.project = Linear(d_model, 2 * expand * d_model)
+        self.out = Linear(expand * d_model, d_model)
         hint(self.out, "weight", residual=True)
 
     def init_state(self, batch: int) -> Hidden:

@@ -13,13 +13,14 @@ Deviations: an output projection always, where the paper has one only for E > 1;
 """
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.mingru import Hidden
 from longwave.ops.min_gru import min_gru
+from longwave.parts.linear import Linear
 
 
 class MinLSTM(Mixer):
@@ -31,8 +32,8 @@ class MinLSTM(Mixer):
     ) -> None:
         super().__init__()
         check_positive(expand=expand)
-        self.project = nn.Linear(d_model, 3 * expand * d_model)
-        self.out = nn.Linear(expand * d_model, d_model)
+        self.project = Linear(d_model, 3 * expand * d_model)
+        self.out = Linear(expand * d_model, d_model)
         hint(self.out, "weight", residual=True)
 
     def init_state(self, batch: int) -> Hidden:

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from longwave.errors import check_positive
 from longwave.hints import hint
@@ -57,8 +57,8 @@ class NRDE(Mixer):
         check_positive(window=window, channels=channels)
         self.window, self.depth, self.channels = window, depth, channels
         self.path = Linear(d_model, channels, bias=False)
-        self.inner = nn.Linear(d_model, d_model)
-        self.outer = nn.Linear(d_model, d_model * log_signature_size(1 + channels, depth))
+        self.inner = Linear(d_model, d_model)
+        self.outer = Linear(d_model, d_model * log_signature_size(1 + channels, depth))
         self.out = Linear(d_model, d_model)
         hint(self.out, "weight", residual=True)
 

@@ -83,7 +83,7 @@ class NTM(Mixer):
         self.b = nn.Parameter(torch.zeros(4 * d_model))
         self.memory = nn.Parameter(torch.randn(slots, d_slot) / math.sqrt(d_slot))
         self.sizes = [2 * d_slot, 2 * (4 + 2 * SHIFT), d_slot, d_slot]  # of a pair of heads: keys, rest, erase, add
-        self.heads = nn.Linear(d_model, n_heads * sum(self.sizes))
+        self.heads = Linear(d_model, n_heads * sum(self.sizes))
         self.out = Linear(d_model + n_heads * d_slot, d_model)
         hint(self, "memory", decay=False, own_init=True)
         hint(self.out, "weight", residual=True)

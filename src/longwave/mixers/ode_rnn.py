@@ -27,6 +27,7 @@ from longwave.mixers.rnn import Hidden
 from longwave.ops.gated_cells import gru_cell
 from longwave.ops.linear import linear
 from longwave.ops.scan import scan
+from longwave.parts.linear import Linear
 from longwave.parts.ode import ode_step
 from longwave.parts.time import steps
 
@@ -50,7 +51,7 @@ class ODERNN(Mixer):
         self.U = nn.Parameter(torch.empty(3 * d_model, d_model).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.zeros(3 * d_model))
         self.b_n = nn.Parameter(torch.zeros(d_model))
-        self.field_in, self.field_out = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.field_in, self.field_out = Linear(d_model, d_model), Linear(d_model, d_model)
 
     def field(self, h: Tensor) -> Tensor:
         """f; written as functions, for it runs many times a step."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from longwave.errors import UserError, check_positive
 from longwave.models.model import Model
 from longwave.ops.ragged import zero_pads
+from longwave.parts.linear import Linear
 
 LEFT = 16  # steps that the last convolution leaves
 
@@ -50,7 +51,7 @@ class WaveGANDiscriminator(Model):
         self.n_samples, self.shuffle, self.around = n_samples, shuffle, taps - stride
         widths = [d_input, *(width * 2**i for i in range(n_layers))]
         self.convs = nn.ModuleList(nn.Conv1d(a, b, taps, stride) for a, b in itertools.pairwise(widths))
-        self.out = nn.Linear(LEFT * widths[-1], n_classes)
+        self.out = Linear(LEFT * widths[-1], n_classes)
 
     def forward(
         self, x: Float[Tensor, "B T C"], state: None = None, lengths: Int[Tensor, " B"] | None = None
