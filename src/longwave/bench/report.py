@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from longwave.bench.race import Ratio, ratio
-from longwave.errors import UserError
+from longwave.probe.picture import pyplot, save
 
 NOISE = 0.85  # a target is missed where the whole interval lies below so much of it
 
@@ -102,14 +102,7 @@ def write(folder: Path, name: str, machine: str, about: Mapping[str, Any], rows:
 
 def plot_lengths(path: Path, curves: Sequence[Any]) -> Path:
     """Time and memory of a training step against length, on logarithmic axes; what is quadratic is dashed."""
-    try:
-        import matplotlib
-    except ImportError as missing:
-        raise UserError("the picture needs matplotlib: pip install 'longwave[plots]'") from missing
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(12, 6), sharex=True)
+    figure, axes = pyplot().subplots(1, 2, figsize=(12, 6), sharex=True)
     for curve in curves:
         dash = "--" if curve.work == "quadratic" else "-"
         axes[0].loglog(curve.tokens, curve.training, dash, label=curve.mixer)
@@ -117,7 +110,4 @@ def plot_lengths(path: Path, curves: Sequence[Any]) -> Path:
     axes[0].set(xlabel="tokens", ylabel="seconds of a training step")
     axes[1].set(xlabel="tokens", ylabel="GiB held beyond the model's input")
     axes[1].legend(fontsize=6, ncols=2, loc="upper left", bbox_to_anchor=(1, 1))
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    return path
+    return save(figure, path)

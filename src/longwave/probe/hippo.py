@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from longwave.errors import UserError
 from longwave.parts.hippo import project, reconstruct
+from longwave.probe.picture import pyplot, save
 
 THETA = {"legt": 0.3, "lagt": 0.1, "legs": 1.0}  # of a signal that lasts from 0 to 1
 POINTS = 400
@@ -65,14 +65,7 @@ def recall(
 
 def draw(memories: dict[str, list[Memory]], folder: Path) -> Path:
     """One picture: the measures above, what is recalled under them below, a column each."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as missing:
-        raise UserError("the picture needs matplotlib: pip install 'longwave[plots]'") from missing
-    figure, axes = pyplot.subplots(2, len(memories), figsize=(4 * len(memories), 5), sharex=True, squeeze=False)
+    figure, axes = pyplot().subplots(2, len(memories), figsize=(4 * len(memories), 5), sharex=True, squeeze=False)
     time = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     for (upper, lower), (measure, several) in zip(axes.T, memories.items(), strict=True):
         for memory, colour in zip(several, ("tab:blue", "tab:purple"), strict=False):
@@ -83,8 +76,4 @@ def draw(memories: dict[str, list[Memory]], folder: Path) -> Path:
         upper.set_title(f"{measure}: how much the past counts")
         lower.set_title("what is recalled, and the signal")
         upper.legend()
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(folder / "hippo.png", dpi=120)
-    pyplot.close(figure)
-    return folder / "hippo.png"
+    return save(figure, folder / "hippo.png")
