@@ -15,7 +15,7 @@ def test_the_curve(tmp_path, capsys):
     assert (tmp_path / "r" / "recall.png").stat().st_size > 1000
     point = json.loads((tmp_path / "r" / "gru-2" / "point.json").read_text())
     assert point["pairs"] == 2
-    assert point["state"] == 2 * 8 * 4  # two layers of a GRU of width 8
+    assert point["state"] == 2 * 8 * 4 + 2 * 8  # two GRUs of width 8, and two counters of tokens
     (tmp_path / "r" / "gru-1" / "point.json").unlink()  # as if killed after training
     assert main(call) == 0
     again = capsys.readouterr().out

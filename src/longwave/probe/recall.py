@@ -35,9 +35,7 @@ def points(mixers: Sequence[str], pairs: Sequence[int], plan: Plan, folder: Path
         for n in pairs:
             done = folder / f"{mixer}-{n}" / "point.json"
             if not done.exists():
-                point = _judge(mixer, n, plan, done.parent, model)
-                text = json.dumps(asdict(point))
-                write_whole(done, lambda path: path.write_text(text, encoding="utf-8"))
+                _write(done, _judge(mixer, n, plan, done.parent, model))
             yield Point(**json.loads(done.read_text(encoding="utf-8")))
 
 
@@ -60,6 +58,10 @@ def _judge(mixer: str, pairs: int, plan: Plan, folder: Path, model: Mapping[str,
     with torch.no_grad():
         _, state = made(task.batch(0)[0][:1], made.init_state(1))
     return Point(mixer, pairs, metrics["accuracy"], state.nbytes)
+
+
+def _write(path: Path, point: Point) -> None:
+    write_whole(path, lambda temporary: temporary.write_text(json.dumps(asdict(point)), encoding="utf-8"))
 
 
 def draw(found: Sequence[Point], path: Path) -> Path:
