@@ -58,7 +58,7 @@ def test_options_are_strict():
         (dict(n_head=2), "no option 'n_head': did you mean 'n_heads'"),
         (dict(n_heads="2"), "n_heads must be int, got '2'"),
         (dict(n_heads=True), "n_heads must be int, got True"),
-        (dict(position="ropes"), "'rope' or 'alibi' or 'none', got 'ropes'"),
+        (dict(position="ropes"), "'rope' or 'alibi' or 't5' or 'none', got 'ropes'"),
         (dict(n_heads=3), "d_model=8 cannot be split into n_heads=3 equal parts: n_heads could be 1, 2, 4, 8"),
         (dict(window=0), "window must be positive"),
     ]:

@@ -19,9 +19,28 @@ from longwave.tolerance import TOLERANCE, apart
 
 TINY = {
     "lm": dict(d_model=8, n_layers=2),
+    "gpt1": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
     "gpt2": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
     "gpt3": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40, window=3),
+    "gpt_neo": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40, window=3),
     "llama": dict(d_model=8, n_layers=2, n_heads=4, n_kv_heads=2, d_hidden=16, vocab=40),
+    "mistral": dict(d_model=8, n_layers=2, n_heads=4, n_kv_heads=2, d_hidden=16, vocab=40, window=3),
+    "qwen2": dict(d_model=8, n_layers=2, n_heads=4, n_kv_heads=2, d_hidden=16, vocab=40),
+    "deepseek": dict(
+        d_model=8,
+        n_layers=2,
+        n_heads=2,
+        d_latent=6,
+        d_key=4,
+        d_rope=2,
+        d_value=4,
+        d_hidden=16,
+        d_expert=6,
+        n_experts=4,
+        top_k=2,
+        vocab=40,
+    ),
+    "mamba2": dict(d_model=8, n_layers=2, d_state=4, n_heads=4, vocab=40),
     "mamba": dict(d_model=8, n_layers=2, vocab=40),
     "hybrid": dict(d_model=8, n_layers=4),
     "lstm": dict(d_model=8, n_layers=2),
@@ -106,7 +125,17 @@ def test_published_sizes():
     assert published("gpt2") == 124_439_808
     assert published("gpt3") == pytest.approx(125e6, rel=0.005)
     assert published("gpt3", d_model=12288, n_layers=96, n_heads=96) == pytest.approx(175e9, rel=0.005)
+    assert published("gpt1") == 116_534_784
+    assert published("gpt_neo") == 125_198_592
     assert published("llama") == 1_235_814_400
+    assert published("mistral") == 7_241_732_096
+    assert published("qwen2") == 494_032_768
+    assert published("deepseek") == pytest.approx(15.7e9, rel=0.005)
+    v3 = dict(d_model=7168, n_layers=61, n_dense=3, n_heads=128, d_query=1536, d_hidden=18432, d_expert=2048,
+              n_experts=256, top_k=8, n_shared=1, n_groups=8, top_groups=4, gate="sigmoid",
+              scale=2.5, vocab=129280)  # fmt: skip
+    assert published("deepseek", **v3) == pytest.approx(671e9, rel=0.005)
+    assert published("mamba2") == pytest.approx(130e6, rel=0.01)
     assert published("mamba") == 129_135_360
     assert published("rwkv4") == 169_342_464
     assert published("rwkv7") == 191_034_624

@@ -37,6 +37,8 @@ def _others(kind: Any, default: Any) -> list[Any]:
         return [not default]
     if typing.get_origin(kind) in (typing.Union, types.UnionType) and int in inner:
         return [2]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType) and bool in inner:
+        return [True]
     if kind is int and default not in (None, REQUIRED):
         return [2 * default, default // 2]
     if kind is float and default == 0.0:

@@ -57,6 +57,7 @@ class Attention(Mixer):
         rope_base: float = 10000.0,  # the longest rotary wavelength is 2 pi times this
         rope_scaling: Spec | None = None,  # for longer sequences than trained on: linear, ntk, yarn or llama3
         bias: bool = False,  # biases in the projections
+        bias_out: bool | None = None,  # in that of the output; None: as bias
         dropout: float = 0.0,  # of attention weights, in training
     ) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Attention(Mixer):
         self.n_heads, self.n_kv_heads, self.d_key, self.d_value = n_heads, n_kv_heads, d_key, d_value
         self.score, self.scale = score, (d_key**-0.5 if score == "scaled_dot" else 1.0) / temperature
         self.qkv = Linear(d_model, (n_heads + n_kv_heads) * d_key + n_kv_heads * d_value, bias=bias)
-        self.out = Linear(n_heads * d_value, d_model, bias=bias)
+        self.out = Linear(n_heads * d_value, d_model, bias=bias if bias_out is None else bias_out)
         hint(self.out, "weight", residual=True)
         if score == "bilinear":
             self.form = nn.Parameter(torch.eye(d_key).repeat(n_heads, 1, 1) / math.sqrt(d_key))

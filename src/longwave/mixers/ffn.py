@@ -11,6 +11,7 @@ Paper: Vaswani et al. 2017, section 3.3; gated variants, Shazeer 2020.
 Deviations: none.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Literal
 
@@ -23,10 +24,16 @@ from longwave.mixer import Mixer, ends
 from longwave.parts.linear import Linear
 from longwave.state import Empty
 
-Kind = Literal["swiglu", "geglu", "reglu", "glu", "relu", "gelu", "silu", "relu2"]
+Kind = Literal["swiglu", "geglu", "reglu", "glu", "relu", "gelu", "gelu_tanh", "silu", "relu2"]
 Activation = Callable[[Tensor], Tensor]
 GATES: dict[str, Activation] = {"swiglu": F.silu, "geglu": F.gelu, "reglu": F.relu, "glu": F.sigmoid}
-PLAIN: dict[str, Activation] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "relu2": lambda x: F.relu(x).square()}
+PLAIN: dict[str, Activation] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),  # that of the GPTs
+    "silu": F.silu,
+    "relu2": lambda x: F.relu(x).square(),
+}
 
 
 class FFN(Mixer):

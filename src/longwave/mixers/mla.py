@@ -19,13 +19,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from longwave.errors import check_divides
+from longwave.errors import check_divides, check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer, ends
 from longwave.ops.attention import Pattern, attention
 from longwave.parts.linear import Linear
 from longwave.parts.norm import RMSNorm
-from longwave.parts.position import rotate
+from longwave.parts.position import check_scaling, rotate
+from longwave.spec import Spec
 from longwave.state import State, write_at
 
 
@@ -55,15 +56,20 @@ class MLA(Mixer):
         d_value: int | None = None,  # width of a head's values; None: d_key
         d_query: int | None = None,  # width of a latent of the queries; None: they have none
         rope_base: float = 10000.0,  # the longest rotary wavelength is 2 pi times this
+        rope_scaling: Spec | None = None,  # for longer sequences than trained on: linear, ntk, yarn or llama3
+        temperature: float = 1.0,  # scores are divided by it: below 1 sharper, above 1 flatter
         dropout: float = 0.0,  # of attention weights, in training
     ) -> None:
         super().__init__()
         if d_key is None:
             check_divides("n_heads", n_heads, "d_model", d_model)
-        self.n_heads, self.rope_base, self.dropout = n_heads, rope_base, dropout
+        check_scaling(rope_scaling)
+        check_positive(temperature=temperature)
+        self.n_heads, self.rope_base, self.rope_scaling, self.dropout = n_heads, rope_base, rope_scaling, dropout
         self.d_key = d_key or d_model // n_heads
         self.d_value, self.d_latent = d_value or self.d_key, d_latent or 4 * self.d_key
         self.d_rope = d_rope or max(2, self.d_key // 2)
+        self.temperature, self.scale = temperature, (self.d_key + self.d_rope) ** -0.5 / temperature
         width = n_heads * (self.d_key + self.d_rope)
         down = [Linear(d_model, d_query, bias=False), RMSNorm(d_query, eps=1e-6)] if d_query else []
         self.q = nn.Sequential(*down, Linear(d_query or d_model, width, bias=False))
@@ -86,7 +92,7 @@ class MLA(Mixer):
         pos = torch.arange(x.shape[1], device=x.device)[None]
         if state is not None:
             pos = state.n[:, None] + pos
-        turned = rotate(torch.cat([turned, key[:, :, None]], 2), pos, self.rope_base)
+        turned = rotate(torch.cat([turned, key[:, :, None]], 2), pos, self.rope_base, self.rope_scaling)
         turned, key = turned.split([self.n_heads, 1], 2)
         c = torch.cat([self.norm(c), key[:, :, 0]], -1)
         if state is None:
@@ -96,7 +102,7 @@ class MLA(Mixer):
         return self._look_up(q, turned, held.to(x), pos, at), Latents(held, state.n + ends(x, lengths), state.fixed)
 
     def _look_up(self, q: Tensor, turned: Tensor, c: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> Tensor:
-        how = (q_pos, k_pos, (self.d_key + self.d_rope) ** -0.5, self.dropout if self.training else 0.0)
+        how = (q_pos, k_pos, self.scale, self.dropout if self.training else 0.0)
         both, c_only = self.d_key + self.d_value, c[..., : self.d_latent]
         if q.shape[1] * (2 * self.d_latent - both) < self.d_latent * both:  # absorbed, with fewer multiplications
             up = self.kv_up.weight.unflatten(0, (self.n_heads, -1))

@@ -42,6 +42,7 @@ class MoE(Mixer):
         top_k: int = 2,  # networks that a token goes through
         d_hidden: int | None = None,  # hidden width of each; None: 8/3 d_model
         gate: Literal["softmax", "sigmoid"] = "softmax",  # how scores become gates
+        normalised: bool = True,  # the gates of the chosen are made to sum to 1, where there are several
         n_shared: int | None = None,  # networks beside them that every token goes through; None: none
         n_groups: int | None = None,  # groups of experts, of which only the best are open to a token; None: one
         top_groups: int | None = None,  # open groups; None: half of them
@@ -59,6 +60,7 @@ class MoE(Mixer):
             raise UserError(f"top_k={top_k} experts cannot be chosen from {n_experts} in {self.n_groups} groups, "
                             f"{self.top_groups} of them open")  # fmt: skip
         self.top_k, self.gate, self.scale, self.balance, self.capacity = top_k, gate, scale, balance, capacity
+        self.normalised = normalised
         self.couples = ("rows", "times") if capacity is not None else ()  # type: ignore[misc]
         self.router = nn.Parameter(torch.randn(n_experts, d_model) / math.sqrt(d_model))
         self.W_in = nn.Parameter(torch.randn(n_experts, 2 * hidden, d_model) / math.sqrt(d_model))
@@ -92,7 +94,7 @@ class MoE(Mixer):
             score = group.masked_fill(closed[..., None], -torch.inf).flatten(-2)
         chosen = score.topk(self.top_k).indices
         gates = p.gather(-1, chosen)
-        if self.top_k > 1 or self.gate == "sigmoid":
+        if self.normalised and (self.top_k > 1 or self.gate == "sigmoid"):
             gates = gates / gates.sum(-1, keepdim=True).clamp_min(torch.finfo(wide).tiny)
         hits = torch.zeros_like(p).scatter_(-1, chosen, 1)
         record("load", lambda: hits.sum(0))

@@ -35,7 +35,7 @@ class Branch(Mixer):
     """
 
     def __init__(
-        self, d_model: int, mixer: Mixer, *, norm: str = "rms", residual: Residual = "pre", dropout: float = 0.0
+        self, d_model: int, mixer: Mixer, *, norm: str | Spec = "rms", residual: Residual = "pre", dropout: float = 0.0
     ) -> None:
         super().__init__()
         choose("residual", residual, dict.fromkeys(("pre", "post", "sandwich", "none")))
@@ -112,7 +112,7 @@ class Backbone(Stack):
         d_model: int,
         *,
         blocks: Sequence[Item],
-        norm: str = "rms",
+        norm: str | Spec = "rms",
         residual: Residual = "pre",
         dropout: float = 0.0,
         init_std: float | None = None,

@@ -28,7 +28,7 @@ class LanguageModel(Model):
         d_model: int,
         blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
         vocab: int = 256,  # tokens; 256 are bytes
-        norm: str = "rms",  # rms, layer, gain or none
+        norm: str | Spec = "rms",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
         residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
         dropout: float = 0.0,  # of embeddings and branches, in training
         tied: bool = True,  # the embedding is also the output matrix

@@ -18,6 +18,8 @@ from longwave.errors import choose
 from longwave.hints import hint
 from longwave.ops.norm import layer_norm, rms_norm
 from longwave.ops.precision import wide
+from longwave.registry import check_options
+from longwave.spec import Spec
 
 Row = Float[Tensor, "... D"]
 
@@ -44,6 +46,9 @@ class RMSNorm(nn.Module):
 
 
 class NoNorm(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+
     def forward(self, x: Row, residual: Row | None = None) -> Row:
         return x if residual is None else x + residual
 
@@ -69,13 +74,16 @@ def unit(x: Float[Tensor, "... K"], eps: float) -> Float[Tensor, "... K"]:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + eps)
 
 
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "rms": RMSNorm,
-    "layer": LayerNorm,
-    "gain": lambda d_model: LayerNorm(d_model, shift=False),
-    "none": lambda d_model: NoNorm(),
-}
+def gain_only(d_model: int, *, eps: float = 1e-5) -> LayerNorm:
+    return LayerNorm(d_model, shift=False, eps=eps)
 
 
-def make_norm(kind: str, d_model: int) -> nn.Module:
-    return choose("norm", kind, NORMS)(d_model)
+NORMS: dict[str, Callable[..., nn.Module]] = dict(rms=RMSNorm, layer=LayerNorm, gain=gain_only, none=NoNorm)
+
+
+def make_norm(kind: str | Spec, d_model: int) -> nn.Module:
+    """The norm of this name; Spec("rms", eps=1e-6) has options, too."""
+    spec = Spec(kind) if isinstance(kind, str) else kind
+    make = choose("norm", spec.name, NORMS)
+    check_options(f"norm {spec.name!r}", make, spec.options)
+    return make(d_model, **spec.options)

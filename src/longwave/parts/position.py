@@ -35,16 +35,23 @@ def ntk(rates: Rates, base: float, *, factor: float) -> tuple[Rates, float]:
 
 
 def yarn(
-    rates: Rates, base: float, *, factor: float, trained: int, fast: float = 32.0, slow: float = 1.0
+    rates: Rates,
+    base: float,
+    *,
+    factor: float,
+    trained: int,
+    fast: float = 32.0,
+    slow: float = 1.0,
+    gain: float | None = None,
 ) -> tuple[Rates, float]:
     """Channels that turn fewer than `slow` times in the trained length are squeezed, those that turn more than `fast`
-    times are not; between them a ramp; scores sharper by ln(factor): Peng et al. 2023, section 3.
+    times are not; between them a ramp; scores sharper by ln(factor), or as `gain` says: Peng et al. 2023, section 3.
     """
     n = len(rates)
     low, high = (n * math.log(trained / (turns * 2 * math.pi)) / math.log(base) for turns in (fast, slow))
     low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * n - 1)
     squeezed = ((torch.arange(n, device=rates.device).double() - low) / max(high - low, 0.001)).clamp(0, 1)
-    return rates * (1 - squeezed) + rates / factor * squeezed, 0.1 * math.log(factor) + 1
+    return rates * (1 - squeezed) + rates / factor * squeezed, 0.1 * math.log(factor) + 1 if gain is None else gain
 
 
 def llama3(
