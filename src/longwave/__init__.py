@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from longwave.mixers import register as register_mixer
     from longwave.models import create as create_model
     from longwave.models import names as list_models
-    from longwave.models.store import load as load
     from longwave.models.store import save as save
+    from longwave.models.weights import load as load
     from longwave.record import aux_loss as aux_loss
     from longwave.record import aux_losses as aux_losses
     from longwave.record import record as record
@@ -62,7 +62,7 @@ _HOME = {
     "hint": "hints:hint",
     "list_mixers": "mixers:names",
     "list_models": "models:names",
-    "load": "models.store:load",
+    "load": "models.weights:load",
     "ops": "ops",
     "param_groups": "train.optim:param_groups",
     "record": "record:record",

@@ -20,11 +20,11 @@ def run(argv: Sequence[str]) -> None:
         Option("stop", tuple[str, ...], (), "end before any of these texts"),
     ]
     groups = [Group("text", "what to generate", flags), Group("sampling", "how to choose a token", schema(Sampling))]
-    positional = [word("run", REQUIRED, "a run, or a folder that holds a model"),
+    positional = [word("run", REQUIRED, "a run, a folder that holds a model, or a hub id"),
                   word("prompt", "", "the text to continue; - reads it from standard input")]  # fmt: skip
     words, how, sampling = parse("generate", argv, groups, positional)
     from longwave.models.language_model import LanguageModel
-    from longwave.models.store import load
+    from longwave.models.weights import load
 
     chosen_how = Sampling(**sampling)
     model = load(words["run"])

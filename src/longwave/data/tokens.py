@@ -1,9 +1,43 @@
-"""Tokens and text. By default a token is a byte, so every text has tokens and every token stream is bytes."""
+"""Tokens and text. By default a token is a byte, so every text has tokens and every token stream is bytes.
+
+Imported models bring a tokenizer.json, which lies beside their weights and is read by the `tokenizers` package.
+"""
 
 import codecs
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from longwave.data.text import END
+from longwave.errors import UserError
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Decodes token by token: gives out what is certain."""
+
+    def add(self, token: int) -> str: ...
+    def finish(self) -> str: ...
+
+
+@runtime_checkable
+class Tokens(Protocol):
+    size: int
+    ends: frozenset[int]  # any of these ends a text
+
+    def encode(self, text: str) -> list[int]: ...
+    def prompt(self, text: str) -> list[int]:
+        """The tokens of a text that stands at the beginning."""
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+    def decoder(self, after: Sequence[int] = ()) -> Stream: ...
+
+
+def tokens_of(home: Path | None) -> Tokens:
+    """The tokenizer in a model's folder; bytes where there is none."""
+    file = home / "tokenizer.json" if home is not None else None
+    return Pieces(file) if file is not None and file.is_file() else Bytes()
 
 
 class Bytes:
@@ -11,6 +45,10 @@ class Bytes:
 
     size = 256
     end = END
+    ends = frozenset({END})
+
+    def prompt(self, text: str) -> list[int]:
+        return [END, *self.encode(text)]
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode("utf-8", errors="surrogateescape"))  # a command line's stray bytes
@@ -19,7 +57,7 @@ class Bytes:
         """Bytes that are no UTF-8 become the replacement character."""
         return bytes(tokens).decode("utf-8", errors="replace")
 
-    def decoder(self) -> "ByteStream":
+    def decoder(self, after: Sequence[int] = ()) -> "ByteStream":
         return ByteStream()
 
 
@@ -34,3 +72,67 @@ class ByteStream:
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
+
+
+class Pieces:
+    """A tokenizer.json. The files tokenizer_config, generation_config and config beside it say what ends a text."""
+
+    def __init__(self, file: Path) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as missing:
+            raise UserError(f"{file} needs: pip install 'longwave[tokenizers]'") from missing
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as problem:  # the package's errors have no class of their own
+            raise UserError(f"{file} is damaged: {str(problem).splitlines()[0]}") from problem
+        self.size = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.ends = frozenset(self._ends(file.parent))
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def prompt(self, text: str) -> list[int]:
+        """With what the tokenizer puts before a text; where that is nothing at all, the token that ends one."""
+        return self._tokenizer.encode(text).ids or sorted(self.ends)[:1]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+
+    def decoder(self, after: Sequence[int] = ()) -> "PieceStream":
+        return PieceStream(self, after)
+
+    def _ends(self, folder: Path) -> list[int]:
+        found: list[Any] = []
+        for name, key in (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id"),
+                          ("tokenizer_config.json", "eos_token")):  # fmt: skip
+            if (folder / name).is_file():
+                try:
+                    value = json.loads((folder / name).read_text(encoding="utf-8")).get(key)
+                except (OSError, ValueError, AttributeError, RecursionError) as problem:
+                    raise UserError(f"{folder / name} is damaged: it is not JSON") from problem
+                found += value if isinstance(value, list) else [value]
+        words = [each.get("content") if isinstance(each, dict) else each for each in found]
+        ids = [self._tokenizer.token_to_id(each) if isinstance(each, str) else each for each in words]
+        return [each for each in ids if isinstance(each, int) and not isinstance(each, bool)]
+
+
+class PieceStream:
+    """A character may take several tokens, and a space belong to the next one: the last few are decoded together."""
+
+    def __init__(self, tokens: Pieces, after: Sequence[int]) -> None:
+        self._tokens, self._held = tokens, list(after)[-4:]
+        self._known = len(self._held)
+
+    def add(self, token: int) -> str:
+        self._held.append(token)
+        before = self._tokens.decode(self._held[: self._known])
+        now = self._tokens.decode(self._held)
+        if now.endswith("\N{REPLACEMENT CHARACTER}"):
+            return ""
+        self._held, self._known = self._held[self._known :], len(self._held) - self._known
+        return now[len(before) :]
+
+    def finish(self) -> str:
+        before = self._tokens.decode(self._held[: self._known])
+        return self._tokens.decode(self._held)[len(before) :]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longwave.data.tokens import Bytes
+from longwave.data.tokens import Bytes, Tokens, tokens_of
 from longwave.errors import UserError
 from longwave.generate.sampling import Sampling, sample
 from longwave.models.language_model import LanguageModel
@@ -44,11 +44,13 @@ def stream(
     words = all(isinstance(prompt, str) for prompt in prompts)
     if not words and any(isinstance(prompt, str) for prompt in prompts):
         raise UserError("prompts are all texts or all lists of tokens")
-    tokens = Bytes()
-    if words and len(model.out) != tokens.size:
+    tokens = tokens_of(model.home)
+    if words and isinstance(tokens, Bytes) and len(model.out) != tokens.size:
         raise UserError(f"this model has {len(model.out)} tokens, not bytes: give the prompt as a list of tokens")
+    if words and len(model.out) < tokens.size:
+        raise UserError(f"the tokenizer in {model.home} has {tokens.size} tokens, the model {len(model.out)}")
     rows = _rows(model, prompts, tokens, seed)
-    decoders = [tokens.decoder() for _ in rows]
+    decoders = [tokens.decoder(row.prompt) for row in rows]
     was_training = model.training
     model.eval()
     try:
@@ -63,7 +65,7 @@ def stream(
                     row.tokens.append(token)
                     yield row.place, token
                     continue
-                row.done = token == tokens.end
+                row.done = token in tokens.ends
                 piece = decoders[row.place].finish() if row.done else decoders[row.place].add(token)
                 out = _take(row, piece + (decoders[row.place].finish() if last and not row.done else ""), stop, last)
                 if out:
@@ -111,13 +113,13 @@ def generate(
     return done[0] if one else done
 
 
-def _rows(model: LanguageModel, prompts: Sequence[Prompt], tokens: Bytes, seed: Any) -> list[Row]:
+def _rows(model: LanguageModel, prompts: Sequence[Prompt], tokens: Tokens, seed: Any) -> list[Row]:
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(prompts)
     if len(seeds) != len(prompts):
         raise UserError(f"{len(prompts)} prompts need as many seeds, got {len(seeds)}")
     rows = []
     for place, (prompt, own) in enumerate(zip(prompts, seeds, strict=True)):
-        asked = [tokens.end, *tokens.encode(prompt)] if isinstance(prompt, str) else [int(t) for t in prompt]
+        asked = tokens.prompt(prompt) if isinstance(prompt, str) else [int(t) for t in prompt]
         if not asked:
             raise UserError("an empty list of tokens is no prompt: give at least one token")
         if not all(0 <= t < len(model.out) for t in asked):

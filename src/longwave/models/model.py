@@ -1,5 +1,6 @@
 """What every model shares: it obeys the law with its own kind of input, and knows the spec it was built from."""
 
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -15,6 +16,7 @@ class Model(nn.Module):
     embed: nn.Module
     spec: Spec  # set by `models.create`: what a checkpoint stores
     backbone: Backbone
+    home: Path | None = None  # where it was loaded from; its tokenizer lies there
 
     def init_state(self, batch: int, **given: Any) -> State:
         raise NotImplementedError(f"{type(self).__name__} has no state")

@@ -1,0 +1,21 @@
+"""RUN OUT: a model into a folder that other programs open"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from longwave.commands._common import word
+from longwave.flags import Group, parse
+from longwave.registry import REQUIRED, Option
+
+
+def run(argv: Sequence[str]) -> None:
+    """Write a model under its published names, and say what was compared."""
+    flags = [Option("to", Literal["hf", "safetensors"], "hf", "hf: with the config of transformers; or bare tensors")]
+    positional = [
+        word("run", REQUIRED, "a run, or a folder that holds a model"),
+        word("out", REQUIRED, "the new folder"),
+    ]
+    words, how = parse("export", argv, [Group("format", "what to write", flags)], positional)
+    from longwave.models.weights import export
+
+    print(export(words["run"], words["out"], how["to"]))

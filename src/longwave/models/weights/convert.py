@@ -1,0 +1,278 @@
+"""From a published checkpoint to one of our models, and back; both end with a report of what was compared."""
+
+import importlib
+import json
+import os
+import pkgutil
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longwave import models
+from longwave.errors import RunError, UserError, nearest
+from longwave.files import write_whole
+from longwave.models import store
+from longwave.models.language_model import LanguageModel
+from longwave.models.model import Model
+from longwave.models.weights import families
+from longwave.models.weights.config import Config
+from longwave.models.weights.hub import fetch
+from longwave.models.weights.names import piece
+from longwave.models.weights.parity import difference, unlike
+from longwave.models.weights.source import Source, check_tensors, open_source
+from longwave.spec import Spec
+
+BESIDE = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+FORMATS = ("hf", "safetensors")
+
+
+@dataclass(frozen=True)
+class Report:
+    family: str
+    matched: int  # tensors of theirs; none was missing, none unexpected: either is an error
+    difference: float | None  # the largest between logits of theirs and ours; None: not compared
+
+    def __str__(self) -> str:
+        far = "transformers is not installed: logits were not compared"
+        if self.difference is not None:
+            far = f"logits differ from those of transformers by at most {self.difference:.1e}"
+        return f"{self.family}: {self.matched} tensors matched, 0 missing, 0 unexpected; {far}"
+
+
+def load(path: str | Path) -> Model:
+    """The model of a run, a folder or file of published weights, or a hub id such as "openai-community/gpt2"."""
+    found = fetch(path)
+    model = store.load(found) if _ours(found) else read(found)[0]
+    model.home = found if found.is_dir() else found.parent
+    return model
+
+
+def bring(path: str | Path, out: str | Path) -> Report:
+    """Write published weights into the new folder `out`, as a model of our own with its tokenizer beside it."""
+    found = fetch(path)
+    if _ours(found):
+        raise UserError(f"{found} is a model of longwave already")
+    model, family, matched = read(found)
+    home = found if found.is_dir() else found.parent
+    _check_tokenizer(home, model)
+    with new_folder(out) as folder:
+        store.save(model, folder)
+        _copy_beside(home, folder)
+        return Report(family, matched, _compare(model))
+
+
+def export(path: str | Path, out: str | Path, to: str = "hf") -> Report:
+    """Write a model of ours as a folder that transformers opens, or as bare tensors under its published names."""
+    if to not in FORMATS:
+        raise UserError(f"unknown format {to!r}: {nearest(to, FORMATS)}")
+    found = fetch(path)
+    model = load(found)
+    with new_folder(out) as folder:
+        family, matched = write_hf(model, folder)
+        _copy_beside(model.home or found, folder)
+        report = Report(family, matched, difference(model, folder))
+        if to == "safetensors":
+            (folder / "config.json").unlink()
+        return report
+
+
+def read(path: Path) -> tuple[LanguageModel, str, int]:
+    """The model, the name of its family, and how many tensors of theirs it was made of."""
+    source = open_source(path)
+    family, config = _recognise(source)
+    spec = family.spec(config)
+    config.done()
+    model = _on_meta(spec, config.where)
+    parts = {name: piece(part) for name, part in family.names(model).items()}
+    empty = model.state_dict()
+    wanted = {theirs: tuple(t.shape) for name in empty for theirs, t in parts[name].write(empty[name])}
+    _tidy(source, family, wanted, tied=model.unembed is None)
+    check_tensors(source, wanted)
+    made = {}
+    for name, meta in empty.items():
+        found = parts[name].read(source.get)
+        made[name] = torch.zeros(meta.shape) if found is None else found.contiguous().clone()
+    model.load_state_dict(made, assign=True)
+    return model.eval(), config.values["model_type"], len(wanted)
+
+
+def write_hf(model: Model, folder: Path) -> tuple[str, int]:
+    """Write config.json and model.safetensors; the family's name, and how many tensors it has."""
+    import safetensors.torch
+
+    family, values = _family_of(model)
+    theirs: dict[str, Tensor] = {}
+    parts = family.names(model)
+    for name, ours in model.state_dict().items():
+        described = piece(parts[name])
+        written = list(described.write(ours.detach().cpu()))
+        if not written and bool(ours.any()):
+            raise UserError(f"{values['model_type']} has no place for {name!r}, which is not zero")
+        theirs.update({n: t.contiguous().clone() for n, t in written})
+    text = json.dumps(values, indent=2) + "\n"
+    write_whole(folder / "config.json", lambda file: file.write_text(text, encoding="utf-8"))
+    write_whole(folder / "model.safetensors", lambda file: safetensors.torch.save_file(theirs, file, {"format": "pt"}))
+    return values["model_type"], len(theirs)
+
+
+def all_families() -> list[Any]:
+    names = sorted(m.name for m in pkgutil.iter_modules(families.__path__))
+    return [importlib.import_module(f"{families.__name__}.{name}") for name in names]
+
+
+def _types() -> dict[str, Any]:
+    return {kind: family for family in all_families() for kind in family.TYPES}
+
+
+def _ours(path: Path) -> bool:
+    """Whether it is a model that longwave wrote; a damaged file of another kind is left to its own reader."""
+    if path.is_dir():
+        return not (path / "config.json").exists()
+    return path.suffix == ".safetensors"
+
+
+def _recognise(source: Source) -> tuple[Any, Config]:
+    """The family, and the config as transformers would write it."""
+    where = str(source.path / "config.json")
+    if source.config is None:
+        family = _types()["rwkv"]
+        if "blocks.0.att.time_decay" not in source.entries:
+            raise UserError(f"{source.path} is not an RWKV-4 checkpoint: it lacks the tensor 'blocks.0.att.time_decay'")
+        source.rename(_renamer(family))
+        shapes = {name: entry.shape for name, entry in source.entries.items()}
+        if len(shapes.get("rwkv.embeddings.weight", ())) != 2:
+            raise UserError(f"{source.path} lacks the matrix 'emb.weight'")
+        return family, Config(family.original(shapes), str(source.path))
+    values = source.config
+    if "model_type" not in values and "ssm_cfg" in values:
+        layer = values["ssm_cfg"].get("layer", "Mamba1") if isinstance(values["ssm_cfg"], dict) else ""
+        family = _types()["mamba2" if layer == "Mamba2" else "mamba"]
+        source.rename(_renamer(family))
+        return family, Config(family.original(values), where)
+    kind, known = values.get("model_type"), _types()
+    if not isinstance(kind, str) or kind not in known:
+        raise UserError(
+            f"{where}: longwave does not know the model type {str(kind)[:40]!r}: {nearest(str(kind), known)}"
+        )
+    return known[kind], Config(values, where)
+
+
+def _tidy(source: Source, family: Any, wanted: dict[str, Any], tied: bool) -> None:
+    """What old files hold beyond the weights: no prefix, buffers, the tied matrix twice."""
+    if not any(name.startswith(family.PREFIX) for name in source.entries):
+        source.rename(lambda name: name if name == family.OUT else family.PREFIX + name)
+    for name in [n for n in source.entries if n not in wanted]:
+        if any(re.search(pattern, name) for pattern in getattr(family, "BUFFERS", ())):
+            del source.entries[name]
+    if tied and family.OUT in source.entries:
+        embedding = next(iter(wanted))  # our first tensor
+        if embedding in source.entries and not torch.equal(source.get(family.OUT), source.get(embedding)):
+            raise UserError(f"{source.path}: {family.OUT!r} differs from {embedding!r}, its config says they are one")
+        del source.entries[family.OUT]
+
+
+def _renamer(family: Any) -> Callable[[str], str]:
+    def rename(name: str) -> str:
+        for pattern, new in family.ORIGINAL.items():
+            name = re.sub(pattern, new, name)
+        return name
+
+    return rename
+
+
+def _on_meta(spec: Spec, where: str) -> LanguageModel:
+    """The model without its memory: what sizes it calls for."""
+    try:
+        with torch.device("meta"):
+            model = models.create(spec)
+    except UserError as problem:
+        raise UserError(f"{where}: {problem}") from problem
+    except (RuntimeError, OverflowError, TypeError, ValueError) as problem:
+        raise UserError(f"{where}: no model has these sizes ({str(problem).splitlines()[0]})") from problem
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def _family_of(model: Model) -> tuple[Any, dict[str, Any]]:
+    """The published family that this model is one of, and its config.json."""
+    reasons = []
+    for family in all_families() if isinstance(model, LanguageModel) else []:
+        try:
+            values = family.config(model)
+        except (AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError):  # built of other parts
+            continue
+        kind = values.setdefault("model_type", next(iter(family.TYPES)))
+        config = Config(values, kind)
+        try:
+            again = _on_meta(family.spec(config), kind)
+        except UserError as problem:
+            reasons.append(str(problem))
+            continue
+        reason = unlike(model, again)
+        if not reason:
+            return family, {**values, "architectures": [family.TYPES[kind]], "dtype": "float32"}
+        reasons.append(f"a {kind} has another {reason}")
+    nearly = f" ({'; '.join(reasons)})" if reasons else ""
+    raise UserError(f"no family that transformers knows has this architecture{nearly}")
+
+
+def _compare(model: LanguageModel) -> float | None:
+    """Against transformers, by way of what we would export."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_hf(model, Path(folder))
+        return difference(model, Path(folder))
+
+
+def _check_tokenizer(folder: Path, model: LanguageModel) -> None:
+    file = folder / "tokenizer.json"
+    if not file.exists():
+        return
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        vocab = found["model"]["vocab"]
+        ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab))
+        most = max([*ids, *(each["id"] for each in found.get("added_tokens") or [])], default=-1)
+        size = model.embed.num_embeddings
+        if most >= size:
+            raise UserError(f"{file} has the token {most}, the model has {size} tokens: they do not belong together")
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, KeyError, TypeError) as problem:
+        raise UserError(f"{file} is damaged: it is not a tokenizer") from problem
+
+
+def _copy_beside(home: Path, folder: Path) -> None:
+    for name in BESIDE:
+        if (home / name).is_file():
+            shutil.copyfile(home / name, folder / name)
+
+
+class new_folder:
+    """A folder that appears whole or not at all: written beside, moved when all is well."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> Path:
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UserError(f"{self.path} is there already: give a folder that is new or empty")
+        store.make_folder(self.beside)
+        return self.beside
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        try:
+            if kind is None:
+                if self.path.exists():
+                    self.path.rmdir()
+                os.replace(self.beside, self.path)
+        except OSError as problem:
+            raise RunError(f"cannot write {self.path}: {(problem.strerror or str(problem)).lower()}") from problem
+        finally:
+            shutil.rmtree(self.beside, ignore_errors=True)

@@ -1,0 +1,10 @@
+"""A published family a file: how its config and its tensors are named, to be read in both directions.
+
+    TYPES        its `model_type` in config.json: the class of transformers
+    PREFIX, OUT  what its tensors begin with, and the name of the output matrix
+    spec(config)    our model of its config        config(model)    and back
+    names(model)    what each of our tensors is made of
+    ORIGINAL     where the authors' own checkpoints have other names: pattern, replacement
+
+`quantization_config` and the like are not here: a file holds plain numbers, or it is refused.
+"""

@@ -1,0 +1,91 @@
+"""How a model compares: with another by its spec, and with transformers by its logits."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longwave import mixers
+from longwave.models.language_model import LanguageModel
+from longwave.models.model import Model
+from longwave.registry import schema
+from longwave.spec import Spec
+
+TRAINING = {"dropout", "init_std", "depth", "dt_min", "dt_max", "balance", "capacity"}  # not of the trained model
+SIZES = ("n_", "d_", "dt_rank", "top_groups", "bias_out", "expand")  # None: worked out; the shapes say whether alike
+
+
+def difference(model: Model, folder: Path) -> float | None:
+    """The largest difference between our logits and those of transformers' model in `folder`."""
+    if importlib.util.find_spec("transformers") is None:
+        return None
+    import transformers
+    from transformers.utils import logging
+
+    assert isinstance(model, LanguageModel)
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+        if hasattr(config, "rescale_every"):
+            config.rescale_every = 0  # would divide their weights in place
+        config._experts_implementation = "eager"  # their products of groups need aligned sizes
+        theirs: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.embed.num_embeddings, (2, 12), generator=generator)
+    with torch.no_grad():
+        return float((model.eval()(tokens)[0] - theirs.eval()(tokens, use_cache=False).logits).abs().max())
+
+
+def unlike(one: Model, two: Model) -> str:
+    """What makes two models compute differently, dropout and initial values aside; "" where nothing does."""
+    shapes = [{name: t.shape for name, t in model.state_dict().items()} for model in (one, two)]
+    for name in shapes[0].keys() | shapes[1].keys():
+        if shapes[0].get(name) != shapes[1].get(name):
+            return f"shape of {name!r}"
+    first, second = (dict(_options(model.spec, "")) for model in (one, two))
+    for name in sorted(first.keys() | second.keys()):
+        a, b = first.get(name), second.get(name)
+        if a != b and not (None in (a, b) and name.rpartition(".")[2].startswith(SIZES)):
+            return f"{name.lstrip('.')}: {b!r} there, {a!r} here"
+    return ""
+
+
+def _options(spec: Spec, at: str) -> Iterator[tuple[str, Any]]:
+    """Every option at its place, defaults filled in, so that two ways of writing a spec agree."""
+    if spec.name == "language_model":
+        known = {o.name: o.default for o in schema(LanguageModel)}
+    elif spec.name in mixers.names():
+        known = {o.name: o.default for o in schema(mixers.registry.get(spec.name))}
+    else:
+        known = {"eps": 1e-5} if at.endswith("norm") else {}
+    yield at, spec.name
+    for name, value in {**known, **spec.options}.items():
+        if name in TRAINING:
+            continue
+        here = f"{at}.{name}"
+        if name == "norm" and isinstance(value, str):
+            value = Spec(value)
+        if isinstance(value, Spec):
+            yield from _options(value, here)
+        elif isinstance(value, tuple | list):
+            yield from _listed(value, here)
+        else:
+            yield here, value
+
+
+def _listed(items: Any, at: str) -> Iterator[tuple[str, Any]]:
+    for i, item in enumerate(items):
+        if isinstance(item, Spec):
+            yield from _options(item, f"{at}.{i}")
+        elif isinstance(item, tuple | list):
+            yield from _listed(item, f"{at}.{i}")
+        else:
+            yield f"{at}.{i}", item

@@ -1,0 +1,358 @@
+"""Published weights: the same logits as transformers on the way in and again on the way out; bad files told apart."""
+
+import contextlib
+import json
+import os
+import pickle
+import struct
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import longwave as lw
+from longwave.cli import main
+from longwave.data.tokens import tokens_of
+from longwave.errors import UserError
+from longwave.models import weights
+from longwave.models.weights.convert import all_families
+from longwave.models.weights.names import piece
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+CLOSE = 1e-5
+LAYERS = dict(vocab_size=40, hidden_size=8, num_hidden_layers=2)
+GROUPED = dict(**LAYERS, num_attention_heads=4, num_key_value_heads=2, intermediate_size=12)
+GPT = dict(vocab_size=40, n_embd=8, n_layer=2, n_head=2, n_positions=32)
+LATENT = dict(**LAYERS, num_attention_heads=2, num_key_value_heads=2, intermediate_size=12, moe_intermediate_size=8,
+              kv_lora_rank=6, qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=4, n_routed_experts=4,
+              num_experts_per_tok=2, n_shared_experts=2, first_k_dense_replace=1)  # fmt: skip
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
+LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)  # fmt: skip
+TWINS = {  # name: model type, and what differs from its defaults
+    "gpt2": ("gpt2", GPT),
+    "openai-gpt": ("openai-gpt", GPT),
+    "gpt_neo": ("gpt_neo", dict(vocab_size=40, hidden_size=8, num_layers=2, num_heads=2, window_size=3,
+                                attention_types=[[["global", "local"], 1]], max_position_embeddings=32)),
+    "llama": ("llama", GROUPED),
+    "llama tied": ("llama", dict(**GROUPED, tie_word_embeddings=True, rms_norm_eps=1e-5)),
+    "llama with biases": ("llama", dict(**GROUPED, attention_bias=True, mlp_bias=True, head_dim=6)),
+    "llama linear": ("llama", dict(**GROUPED, rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1e4))),
+    "llama 3": ("llama", dict(**GROUPED, head_dim=8, rope_parameters=LLAMA3)),
+    "llama yarn": ("llama", dict(**GROUPED, head_dim=8, rope_parameters=YARN)),
+    "mistral": ("mistral", dict(**GROUPED, sliding_window=4)),
+    "qwen2": ("qwen2", dict(**GROUPED, tie_word_embeddings=True)),
+    "mamba": ("mamba", LAYERS),
+    "mamba2": ("mamba2", dict(**LAYERS, state_size=4, num_heads=4, head_dim=4, n_groups=2, chunk_size=8)),
+    "rwkv": ("rwkv", dict(**LAYERS, rescale_every=0)),
+    "deepseek_v2": ("deepseek_v2", dict(**LATENT, q_lora_rank=None, topk_method="greedy", n_group=1, topk_group=1)),
+    "deepseek_v3": ("deepseek_v3", dict(**LATENT, q_lora_rank=6, n_group=2, topk_group=1)),
+    "deepseek_v3 yarn": ("deepseek_v3", dict(**LATENT, q_lora_rank=None, n_group=2, topk_group=1, rope_parameters=dict(
+        **YARN, mscale=1.0, mscale_all_dim=1.0))),
+}  # fmt: skip
+LENGTHS = (12, 5, 1)
+
+
+def twin(name, folder):
+    """A random model of transformers, saved; in eval mode, biases and gains random, too."""
+    kind, options = TWINS[name]
+    theirs = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **options)).eval()
+    with torch.no_grad():
+        for key, p in theirs.named_parameters():
+            if not key.endswith(("A_log", "dt_bias", "time_decay")):
+                p.add_(torch.randn_like(p) * 0.2)
+    theirs.save_pretrained(folder)
+    return theirs
+
+
+def logits(theirs, tokens):
+    return theirs(tokens, use_cache=False).logits
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_in_and_out(name, tmp_path):
+    theirs = twin(name, tmp_path / "theirs")
+    report = weights.bring(tmp_path / "theirs", tmp_path / "ours")
+    assert report.difference <= CLOSE
+    assert "0 missing, 0 unexpected" in str(report)
+    ours = lw.load(tmp_path / "ours").eval()
+    tokens, lengths = torch.randint(40, (3, max(LENGTHS))), torch.tensor(LENGTHS)
+
+    wanted = [logits(theirs, tokens[b : b + 1, :n])[0] for b, n in enumerate(LENGTHS)]
+    mine, _ = ours(tokens, None, lengths)
+    for b, n in enumerate(LENGTHS):
+        torch.testing.assert_close(mine[b, :n], wanted[b], rtol=0, atol=CLOSE)
+
+    with torch.no_grad():  # cached: a prompt, then token by token
+        y, state = ours(tokens[:1, :4], ours.init_state(1))
+        pieces = [y]
+        for t in range(4, max(LENGTHS)):
+            y, state = ours(tokens[:1, t : t + 1], state)
+            pieces.append(y)
+    torch.testing.assert_close(torch.cat(pieces, 1)[0], wanted[0], rtol=0, atol=CLOSE)
+
+    lw.save(ours, tmp_path / "trained")
+    assert weights.export(tmp_path / "trained", tmp_path / "back").difference <= CLOSE
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "back").eval()
+    if name == "rwkv":
+        assert again.config.rescale_every == 0
+    torch.testing.assert_close(logits(again, tokens), logits(theirs, tokens), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_gradients_of_one_step(name, tmp_path):
+    """Of every tensor, under their names: what our gradients are written as is what theirs are."""
+    theirs = twin(name, tmp_path)
+    ours = lw.load(tmp_path)
+    family = next(f for f in all_families() if TWINS[name][0] in f.TYPES)
+    tokens = torch.randint(40, (2, 9))
+    ours.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    lost = torch.nn.functional.cross_entropy(logits(theirs, tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    lost.backward()
+    right = {key: p.grad for key, p in theirs.named_parameters() if p.grad is not None}
+    parts, compared = family.names(ours), 0
+    for key, p in ours.named_parameters():
+        if p.grad is None:
+            continue
+        for their_key, mine in piece(parts[key]).write(p.grad):
+            if their_key in right:  # experts are fused in memory
+                torch.testing.assert_close(mine, right[their_key], rtol=1e-3, atol=CLOSE)
+                compared += 1
+    assert compared >= len(right) - 2 * name.startswith("deepseek")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mamba", "rwkv"])
+def test_greedy_text_is_that_of_transformers(name, tmp_path):
+    theirs = twin(name, tmp_path)
+    prompt = torch.randint(40, (1, 5))
+    wanted = theirs.generate(prompt, max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0)
+    mine = lw.generate(lw.load(tmp_path), prompt[0].tolist(), max_tokens=20, temperature=0.0)
+    assert mine == wanted[0, 5:].tolist()
+
+
+def test_authors_own_checkpoints(tmp_path):
+    for name, type_ in (("mamba", "Mamba1"), ("rwkv", None)):
+        folder = tmp_path / name
+        theirs = twin(name, folder / "hf")
+        tensors = safetensors.torch.load_file(folder / "hf" / "model.safetensors")
+        original = {}
+        for key, t in tensors.items():
+            for new, old in (("backbone.embeddings", "backbone.embedding"), ("rwkv.embeddings", "emb"),
+                             ("rwkv.blocks.0.pre_ln", "blocks.0.ln0"), ("rwkv.", ""), ("attention.", "att."),
+                             ("feed_forward.", "ffn."), ("mix_key", "mix_k"), ("mix_value", "mix_v"),
+                             ("mix_receptance", "mix_r")):  # fmt: skip
+                key = key.replace(new, old)
+            original[key] = t.bfloat16()
+        if type_ is None:
+            path = folder / "RWKV-4.pth"
+            torch.save(original, path)
+        else:
+            path = folder / "original"
+            path.mkdir()
+            torch.save(original, path / "pytorch_model.bin")
+            sizes = dict(d_model=8, n_layer=2, vocab_size=37, ssm_cfg={}, rms_norm=True, residual_in_fp32=True,
+                         fused_add_norm=True, pad_vocab_size_multiple=8)  # fmt: skip
+            (path / "config.json").write_text(json.dumps(sizes))
+        assert weights.bring(path, folder / "ours").difference <= CLOSE
+        tokens = torch.randint(40, (1, 9))
+        torch.testing.assert_close(lw.load(path)(tokens)[0], logits(theirs, tokens), rtol=0, atol=0.2)
+
+
+def test_shards_pickles_and_old_names(tmp_path):
+    theirs = twin("gpt2", tmp_path / "whole")
+    tokens = torch.randint(40, (1, 9))
+    theirs.save_pretrained(tmp_path / "shards", max_shard_size="3KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    (tmp_path / "old").mkdir()
+    old = {key.removeprefix("transformer."): t for key, t in theirs.state_dict().items()}
+    old["h.0.attn.bias"] = torch.ones(1, 1, 32, 32).tril()
+    torch.save(old, tmp_path / "old" / "pytorch_model.bin")
+    (tmp_path / "old" / "config.json").write_text((tmp_path / "whole" / "config.json").read_text())
+    for kind in ("shards", "old"):
+        torch.testing.assert_close(lw.load(tmp_path / kind)(tokens)[0], logits(theirs, tokens), rtol=0, atol=CLOSE)
+    torch.save({**old, "lm_head.weight": torch.ones(40, 8)}, tmp_path / "old" / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"'lm_head.weight' differs from 'transformer.wte.weight'"):
+        lw.load(tmp_path / "old")
+
+
+def test_what_no_family_has_is_not_exported(tmp_path):
+    lw.save(lw.create_model("lm", mixer="gla", d_model=8, n_layers=1), tmp_path / "run")
+    with pytest.raises(UserError, match="no family that transformers knows"):
+        weights.export(tmp_path / "run", tmp_path / "out")
+    lw.save(lw.create_model("lm", d_model=8, n_layers=1), tmp_path / "attention")
+    assert weights.export(tmp_path / "attention", tmp_path / "llama").family == "llama"
+    with pytest.raises(UserError, match="new or empty"):
+        weights.export(tmp_path / "attention", tmp_path / "llama")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["attention", "llama", "run"]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch RAN",)
+
+
+def tensors(change):
+    def spoil(folder):
+        found = safetensors.torch.load_file(folder / "model.safetensors")
+        safetensors.torch.save_file(change(found) or found, folder / "model.safetensors")
+
+    return spoil
+
+
+def config(**values):
+    def spoil(folder):
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+    return spoil
+
+
+def header(change):
+    def spoil(folder):
+        raw = (folder / "model.safetensors").read_bytes()
+        (size,) = struct.unpack("<Q", raw[:8])
+        found = json.loads(raw[8 : 8 + size])
+        change(found)
+        text = json.dumps(found).encode()
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + size :])
+
+    return spoil
+
+
+def pickled(thing):
+    def spoil(folder):
+        (folder / "model.safetensors").unlink()
+        if isinstance(thing, bytes):
+            (folder / "pytorch_model.bin").write_bytes(thing)
+        else:
+            torch.save(thing, folder / "pytorch_model.bin")
+
+    return spoil
+
+
+def indexed(places):
+    def spoil(folder):
+        (folder / "model.safetensors").rename(folder / "a.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+    return spoil
+
+
+NORM = "model.norm.weight"
+BAD = {
+    "truncated": (lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-50]),
+                  "damaged or not a safetensors"),
+    "empty": (lambda d: (d / "model.safetensors").write_bytes(b""), "damaged or not a safetensors"),
+    "absurd header": (lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 64), "damaged or not a safetensors"),
+    "overlapping": (header(lambda h: h[NORM].__setitem__("data_offsets", [0, 32])), "damaged or not a safetensors"),
+    "oversized": (header(lambda h: h[NORM].__setitem__("data_offsets", [0, 2**60])), "damaged or not a safetensors"),
+    "renamed": (tensors(lambda t: t.update({"model.nrom.weight": t.pop(NORM)})),
+                f"lacks the tensor '{NORM}' that its sizes call for: did you mean 'model.nrom.weight'"),
+    "one too many": (tensors(lambda t: t.update(more=torch.ones(2))), "unexpected tensor 'more'"),
+    "wrong shape": (tensors(lambda t: t.update({NORM: torch.ones(9)})), rf"'{NORM}' has shape \[9\].* \[8\]"),
+    "not finite": (tensors(lambda t: t.update({NORM: torch.full((8,), torch.nan)})), f"'{NORM}' holds NaN"),
+    "whole numbers": (tensors(lambda t: t.update({NORM: torch.ones(8, dtype=torch.int8)})), "is of torch.int8"),
+    "no weights": (lambda d: (d / "model.safetensors").unlink(), "no weights in"),
+    "no JSON": (lambda d: (d / "config.json").write_text("{"), "not JSON"),
+    "deep JSON": (lambda d: (d / "config.json").write_text("[" * 100_000), "not JSON"),
+    "a list": (lambda d: (d / "config.json").write_text("[]"), "not a group of values"),
+    "unknown key": (config(attention_sinks=4), "unknown key 'attention_sinks'"),
+    "unknown type": (config(model_type="lama"), "model type 'lama': did you mean 'llama'"),
+    "another activation": (config(hidden_act="relu"), "'hidden_act' is \"relu\", longwave has \"silu\""),
+    "another rotation": (config(rope_parameters=dict(rope_type="dynamic", factor=2.0)), "'dynamic' is not among"),
+    "unknown rotation": (config(rope_parameters=dict(rope_type="default", spin=2.0)), "unknown key 'spin'"),
+    "negative width": (config(hidden_size=-8), "'hidden_size' must be a number from 1"),
+    "width a text": (config(hidden_size="8"), "'hidden_size' must be a number from 1"),
+    "absurd width": (config(hidden_size=10**18), "'hidden_size' must be a number from 1"),
+    "large vocabulary": (config(vocab_size=2**30), "has shape"),
+    "absurd depth": (config(num_hidden_layers=10**9), "'num_hidden_layers' must be a number from 1"),
+    "deeper": (config(num_hidden_layers=3), "lacks the tensor 'model.layers.2"),
+    "heads that do not fit": (config(num_attention_heads=3), "equal parts"),
+    "no size": (config(intermediate_size=None), "'intermediate_size' must be"),
+    "a pickle with code": (pickled({"w": Evil()}), "nothing was run"),
+    "a bare pickle": (pickled(pickle.dumps(Evil())), "nothing was run"),
+    "no pickle": (pickled(b"hello" * 100), "nothing was run|not a torch file"),
+    "a pickle of text": (pickled({"w": "text"}), "not a dictionary of tensors"),
+    "shards elsewhere": (indexed({NORM: "../../etc/passwd"}), "names the file '../../etc/passwd'"),
+    "shards lost": (indexed({NORM: "b.safetensors"}), "names the file 'b.safetensors'"),
+    "shards of nothing": (indexed([1]), "does not say where tensors are"),
+    "another tokenizer": (lambda d: (d / "tokenizer.json").write_text(json.dumps(
+        {"model": {"vocab": {"a": 40}}, "added_tokens": []})), "has the token 40, the model has 40 tokens"),
+    "no tokenizer": (lambda d: (d / "tokenizer.json").write_text("{}"), "it is not a tokenizer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_files_are_told_apart(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    twin("llama", tmp_path / "theirs")
+    spoil, words = BAD[kind]
+    spoil(tmp_path / "theirs")
+    with pytest.raises(UserError, match=words):
+        weights.bring(tmp_path / "theirs", tmp_path / "ours")
+    assert [p.name for p in tmp_path.iterdir()] == ["theirs"]  # nothing was run, nothing half-written
+
+
+def test_files_with_any_bit_changed(tmp_path):
+    """A reader either answers or says what is wrong: no other error, whatever byte changes."""
+    twin("llama", tmp_path)
+    file = tmp_path / "model.safetensors"
+    raw = file.read_bytes()
+    for at in torch.randint(2000, (40,)).tolist():
+        file.write_bytes(raw[:at] + bytes([raw[at] ^ (1 << at % 8)]) + raw[at + 1 :])
+        with contextlib.suppress(UserError):
+            lw.load(tmp_path)
+
+
+def test_a_hub_id_needs_the_hub(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="there is no folder nobody/nothing, and the hub does not give it"):
+        lw.load("nobody/nothing")
+
+
+def trained_tokenizer(folder, vocab):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=["<end>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())  # fmt: skip
+    made.train_from_iterator(["the capital of France is Paris, the café is in the city"] * 5, trainer)
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<end>"}}))
+    (folder / "generation_config.json").unlink()
+    return made
+
+
+def test_a_tokenizer_comes_with_the_weights(tmp_path, capsys):
+    theirs = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", **{**GPT, "vocab_size": 280})).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    tokenizer = trained_tokenizer(tmp_path / "theirs", 270)
+    assert main(["import", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
+    assert "gpt2: 28 tensors matched, 0 missing, 0 unexpected; logits differ" in capsys.readouterr().out
+    tokens = tokens_of(tmp_path / "ours")
+    text = "the café 🐈 is"
+    assert tokens.encode(text) == tokenizer.encode(text).ids
+    assert tokens.ends == {0}
+    stream = tokens.decoder()
+    pieces = [stream.add(token) for token in tokens.encode(text)]
+    assert "".join(pieces) + stream.finish() == text
+    assert "" in pieces  # a cat takes several tokens
+
+    prompt = torch.tensor([tokenizer.encode("the capital").ids])
+    wanted = theirs.generate(prompt, max_new_tokens=9, do_sample=False, eos_token_id=0, pad_token_id=0)[0]
+    run = ["generate", str(tmp_path / "ours"), "the capital", "--max-tokens", "9", "--temperature", "0"]
+    assert main(run) == 0
+    assert capsys.readouterr().out == tokenizer.decode(wanted.tolist()) + "\n"
+
+    assert main(["export", str(tmp_path / "ours"), str(tmp_path / "back"), "--to", "hf"]) == 0
+    assert {p.name for p in (tmp_path / "back").iterdir()} >= {"config.json", "tokenizer.json", "model.safetensors"}
+    assert main(["export", str(tmp_path / "ours"), str(tmp_path / "bare"), "--to", "safetensors"]) == 0
+    assert not (tmp_path / "bare" / "config.json").exists()
