@@ -17,6 +17,7 @@ from longwave.cli import main
 from longwave.data.tokens import tokens_of
 from longwave.errors import UserError
 from longwave.models import weights
+from longwave.models.weights.config import IGNORED, Config
 from longwave.models.weights.convert import all_families
 from longwave.models.weights.names import piece
 
@@ -54,6 +55,8 @@ TWINS = {  # name: model type, and what differs from its defaults
     "deepseek_v3 yarn": ("deepseek_v3", dict(**LATENT, q_lora_rank=None, n_group=2, topk_group=1, rope_parameters=dict(
         **YARN, mscale=1.0, mscale_all_dim=1.0))),
 }  # fmt: skip
+TWINS["deepseek_v2 yarn"] = ("deepseek_v2", {**TWINS["deepseek_v2"][1], "rope_parameters": dict(
+    **YARN, mscale=0.7, mscale_all_dim=0.7)})  # fmt: skip
 LENGTHS = (12, 5, 1)
 
 
@@ -179,6 +182,89 @@ def test_shards_pickles_and_old_names(tmp_path):
         lw.load(tmp_path / "old")
 
 
+OLD = dict(bos_token_id=0, eos_token_id=0, torch_dtype="bfloat16", transformers_version="4.40.0", use_cache=True)
+HEADS = dict(num_attention_heads=9, num_key_value_heads=3, intermediate_size=1536)
+PUBLISHED = {  # as their config.json says it on the hub: the number of parameters
+    "SmolLM2-135M": (134_515_008, dict(
+        model_type="llama", vocab_size=49152, hidden_size=576, num_hidden_layers=30, **HEADS, hidden_act="silu",
+        is_llama_config=True, rope_interleaved=False, rope_scaling=None, rope_theta=100000, rms_norm_eps=1e-5,
+        pretraining_tp=1, tie_word_embeddings=True, max_position_embeddings=8192, attention_bias=False)),
+    "Llama-3.2-1B": (1_235_814_400, dict(
+        model_type="llama", vocab_size=128256, hidden_size=2048, num_hidden_layers=16, num_attention_heads=32,
+        num_key_value_heads=8, intermediate_size=8192, head_dim=64, hidden_act="silu", mlp_bias=False,
+        rms_norm_eps=1e-5, rope_theta=500000.0, tie_word_embeddings=True, rope_scaling=dict(
+            factor=32.0, high_freq_factor=4.0, low_freq_factor=1.0, original_max_position_embeddings=8192,
+            rope_type="llama3"))),
+    "Qwen2-0.5B": (494_032_768, dict(
+        model_type="qwen2", vocab_size=151936, hidden_size=896, num_hidden_layers=24, num_attention_heads=14,
+        num_key_value_heads=2, intermediate_size=4864, hidden_act="silu", max_window_layers=24, rms_norm_eps=1e-6,
+        rope_theta=1000000.0, sliding_window=131072, use_sliding_window=False, tie_word_embeddings=True)),
+    "Mistral-7B-v0.1": (7_241_732_096, dict(
+        model_type="mistral", vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, intermediate_size=14336, hidden_act="silu", rms_norm_eps=1e-5, rope_theta=10000.0,
+        sliding_window=4096, tie_word_embeddings=False)),
+    "mamba-130m-hf": (129_135_360, dict(
+        model_type="mamba", vocab_size=50280, hidden_size=768, d_model=768, d_inner=1536, n_layer=24, expand=2,
+        num_hidden_layers=24, state_size=16, intermediate_size=1536, conv_kernel=4, time_step_rank=48, ssm_cfg={},
+        rms_norm=True, fused_add_norm=True, residual_in_fp32=True, layer_norm_epsilon=1e-5, hidden_act="silu",
+        pad_vocab_size_multiple=8, use_bias=False, use_conv_bias=True, time_step_scale=1.0)),
+    "rwkv-4-169m-pile": (169_342_464, dict(
+        model_type="rwkv", vocab_size=50277, hidden_size=768, attention_hidden_size=768, num_hidden_layers=12,
+        intermediate_size=3072, context_length=1024, rescale_every=6, layer_norm_epsilon=1e-5,
+        tie_word_embeddings=False)),
+    "DeepSeek-V2-Lite": (15_706_484_224, dict(
+        model_type="deepseek_v2", vocab_size=102400, hidden_size=2048, num_hidden_layers=27, num_attention_heads=16,
+        num_key_value_heads=16, intermediate_size=10944, moe_intermediate_size=1408, kv_lora_rank=512,
+        q_lora_rank=None, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, n_group=1, topk_group=1,
+        n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6, first_k_dense_replace=1, moe_layer_freq=1,
+        norm_topk_prob=False, routed_scaling_factor=1.0, scoring_func="softmax", topk_method="greedy",
+        aux_loss_alpha=0.001, seq_aux=True, attention_bias=False, hidden_act="silu", rms_norm_eps=1e-6,
+        rope_theta=10000, tie_word_embeddings=False, rope_scaling=dict(
+            beta_fast=32, beta_slow=1, factor=40, mscale=0.707, mscale_all_dim=0.707,
+            original_max_position_embeddings=4096, type="yarn"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configs_on_the_hub(name):
+    wanted, values = PUBLISHED[name]
+    config = Config({**OLD, **values}, name)
+    family = next(f for f in all_families() if values["model_type"] in f.TYPES)
+    spec = family.spec(config)
+    config.done()
+    with torch.device("meta"):
+        model = lw.create_model(spec)
+    assert model.n_parameters == wanted
+    again = Config(family.config(model), name)  # and back, by way of our model
+    assert family.spec(again).options["blocks"] == spec.options["blocks"]
+
+
+@pytest.mark.parametrize("kind", ["llama 3", "llama yarn", "llama linear"])
+def test_the_old_way_to_write_rotations(kind, tmp_path):
+    theirs = twin(kind, tmp_path)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text())
+    rope = values.pop("rope_parameters")
+    values["rope_theta"], values["rope_scaling"] = rope.pop("rope_theta"), rope
+    rope["type"] = rope.pop("rope_type")
+    file.write_text(json.dumps(values))
+    tokens = torch.randint(40, (1, 40))
+    torch.testing.assert_close(lw.load(tmp_path)(tokens)[0], logits(theirs, tokens), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", [*(name for name, (kind, _) in TWINS.items() if name == kind), "llama yarn"])
+def test_any_config_is_read_or_told_apart(name, tmp_path):
+    twin(name, tmp_path)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text())
+    for key in values.keys() - IGNORED:
+        inner = values[key] if isinstance(values[key], dict) else {}
+        for bad in (-1, 1e300, "text", [], {}, True, None, *({**inner, k: v} for k in inner for v in ("text", -1))):
+            file.write_text(json.dumps({**values, key: bad}))
+            with contextlib.suppress(UserError):
+                lw.load(tmp_path)
+
+
 def test_what_no_family_has_is_not_exported(tmp_path):
     lw.save(lw.create_model("lm", mixer="gla", d_model=8, n_layers=1), tmp_path / "run")
     with pytest.raises(UserError, match="no family that transformers knows"):
@@ -261,6 +347,8 @@ BAD = {
     "deep JSON": (lambda d: (d / "config.json").write_text("[" * 100_000), "not JSON"),
     "a list": (lambda d: (d / "config.json").write_text("[]"), "not a group of values"),
     "unknown key": (config(attention_sinks=4), "unknown key 'attention_sinks'"),
+    "quantised": (config(quantization_config={"bits": 4}), "unknown key 'quantization_config'"),
+    "layers in turn": (config(layer_types=["full_attention", "sliding_attention"]), "'layer_types' is"),
     "unknown type": (config(model_type="lama"), "model type 'lama': did you mean 'llama'"),
     "another activation": (config(hidden_act="relu"), "'hidden_act' is \"relu\", longwave has \"silu\""),
     "another rotation": (config(rope_parameters=dict(rope_type="dynamic", factor=2.0)), "'dynamic' is not among"),

@@ -15,11 +15,11 @@ MOST_LAYERS = 10_000
 IGNORED = {  # says nothing about what the model computes
     "_name_or_path", "architectures", "attention_dropout", "attn_pdrop", "auto_map", "bos_token_id",
     "classifier_dropout", "dtype", "embd_pdrop", "embed_dropout", "eos_token_id", "gradient_checkpointing", "head_dim",
-    "initializer_range", "layer_types", "max_position_embeddings",
-    "model_type", "n_ctx", "output_past", "output_router_logits",
-    "pad_token_id", "predict_special_tokens", "pretraining_tp", "quantization_config", "resid_dropout", "resid_pdrop",
-    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
-    "task_specific_params", "torch_dtype", "transformers_version", "use_cache",
+    "initializer_range", "max_position_embeddings", "model_type", "n_ctx", "n_special", "output_past",
+    "output_router_logits", "pad_token_id", "predict_special_tokens", "pretraining_tp",
+    "resid_dropout", "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+    "summary_type", "summary_use_proj", "task_specific_params", "tokenizer_class", "torch_dtype",
+    "transformers.js_config", "transformers_version", "use_cache",
 }  # fmt: skip
 
 
@@ -39,6 +39,9 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
             raise UserError(f"{self.where}: {key!r} must be a number from 1 to {most}, got {str(value)[:40]}")
         return value
+
+    def size_or_none(self, key: str) -> int | None:
+        return None if self.take(key, None) is None else self.size(key)
 
     def layers(self, key: str) -> int:
         return self.size(key, most=MOST_LAYERS)
@@ -97,7 +100,7 @@ def _scaling(rope: Config) -> tuple[Spec | None, float]:
                     low=rope.number("low_freq_factor"), high=rope.number("high_freq_factor")), 1.0  # fmt: skip
     if kind == "yarn":
         factor, gain = rope.number("factor"), rope.take("attention_factor", None)
-        one, all_ = rope.take("mscale", None), rope.take("mscale_all_dim", None)
+        one, all_ = rope.number("mscale", 0.0), rope.number("mscale_all_dim", 0.0)
         rope.must("truncate", True)
         if gain is None:
             gain = sharper(factor, one) / sharper(factor, all_) if one and all_ else sharper(factor)

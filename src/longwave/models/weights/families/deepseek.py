@@ -32,11 +32,11 @@ def spec(config: Config) -> Spec:
     heads = config.size("num_attention_heads")
     config.must("num_key_value_heads", heads)
     base, scaling, temperature = config.rotary()
-    groups, open_ = config.take("n_group", None), config.take("topk_group", None)
+    groups, open_ = config.size_or_none("n_group"), config.size_or_none("topk_group")
     made = language.deepseek(
         d_model=config.size("hidden_size"), n_layers=config.layers("num_hidden_layers"), n_heads=heads,
-        n_dense=config.take("first_k_dense_replace"), d_latent=config.size("kv_lora_rank"),
-        d_query=config.take("q_lora_rank"), d_key=config.size("qk_nope_head_dim"),
+        n_dense=int(config.number("first_k_dense_replace")), d_latent=config.size("kv_lora_rank"),
+        d_query=config.size_or_none("q_lora_rank"), d_key=config.size("qk_nope_head_dim"),
         d_rope=config.size("qk_rope_head_dim"), d_value=config.size("v_head_dim"),
         d_hidden=config.size("intermediate_size"), d_expert=config.size("moe_intermediate_size"),
         n_experts=config.size("n_routed_experts"), top_k=config.size("num_experts_per_tok"),

@@ -21,12 +21,15 @@ def spec(config: Config) -> Spec:
     bias = kind == "qwen2" or config.flag("attention_bias", False)
     n_heads, d_model = config.size("num_attention_heads"), config.size("hidden_size")
     base, scaling, _ = config.rotary()
-    window = config.take("sliding_window", None)
-    config.ignore("max_window_layers", "is_llama_config", "rope_interleaved")
+    window = config.size_or_none("sliding_window")
+    config.ignore("max_window_layers", "is_llama_config")
+    config.must("rope_interleaved", False)
     if kind == "qwen2":
         config.must("use_sliding_window", False)
         window = None
-    d_key = config.take("head_dim", None) or d_model // n_heads
+    n_layers = config.layers("num_hidden_layers")
+    config.must("layer_types", None, ["full_attention" if window is None else "sliding_attention"] * n_layers)
+    d_key = config.size_or_none("head_dim") or max(1, d_model // n_heads)
     attention = Spec("attention", n_heads=n_heads, n_kv_heads=config.size("num_key_value_heads", n_heads), d_key=d_key,
                      rope_base=base, rope_scaling=scaling, window=window, bias=bias,
                      bias_out=bias and kind != "qwen2")  # fmt: skip
@@ -34,7 +37,7 @@ def spec(config: Config) -> Spec:
     return Spec("language_model", d_model=d_model, vocab=config.size("vocab_size"),
                 tied=config.flag("tie_word_embeddings", False),
                 norm=norm("rms", config.number("rms_norm_eps", 1e-6)),
-                blocks=[[attention, ffn]] * config.layers("num_hidden_layers"))  # fmt: skip
+                blocks=[[attention, ffn]] * n_layers)  # fmt: skip
 
 
 def config(model: LanguageModel) -> dict[str, Any]:

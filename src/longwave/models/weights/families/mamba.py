@@ -22,9 +22,11 @@ def common(config: Config) -> dict[str, Any]:
     config.must("hidden_act", "silu")
     config.must("use_bias", False)
     config.must("use_conv_bias", True)
+    config.must("rms_norm", True)
     config.ignore("residual_in_fp32", "rescale_prenorm_residual", "time_step_floor", "time_step_init_scheme",
                   "time_step_scale", "time_step_min", "time_step_max", "use_associative_scan", "use_mambapy",
-                  "fused_add_norm", "rms_norm", "chunk_size")  # fmt: skip
+                  "fused_add_norm", "chunk_size", "d_inner", "d_model", "n_layer", "pad_vocab_size_multiple",
+                  "ssm_cfg")  # fmt: skip
     return dict(d_model=config.size("hidden_size"), vocab=config.size("vocab_size"),
                 norm=norm("rms", config.number("layer_norm_epsilon", 1e-5)))  # fmt: skip
 

@@ -10,7 +10,7 @@ from longwave.models.weights.names import Names
 from longwave.spec import Spec
 
 TYPES = {"openai-gpt": "OpenAIGPTLMHeadModel"}
-PREFIX, OUT, BUFFERS = gpt2.PREFIX, gpt2.OUT, gpt2.BUFFERS
+PREFIX, OUT, BUFFERS = gpt2.PREFIX, gpt2.OUT, (*gpt2.BUFFERS, r"position_ids$")
 
 
 def spec(config: Config) -> Spec:
