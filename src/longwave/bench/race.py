@@ -25,13 +25,15 @@ class Ratio:
 
 
 def race(candidates: Mapping[str, Callable[[], object]], *, rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Seconds of every call, by name: a call each to warm up, then in turns until `rounds`, or `seconds` are over."""
-    for run in candidates.values():
-        run()
+    """Seconds of calls, by name, in turns until `rounds`, or `seconds` are over.
+
+    Each timed call follows an untimed one: what another left in the caches and to the allocator is not its cost.
+    """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     began = time.perf_counter()
     for i in range(rounds):
         for name, run in candidates.items():
+            run()
             start = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - start)
