@@ -396,6 +396,18 @@ def test_files_with_any_bit_changed(tmp_path):
             lw.load(tmp_path)
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pickles_with_any_byte_changed(zipped, tmp_path):
+    file = tmp_path / "model.pth"
+    torch.save({f"a.{i}": torch.randn(3, 4) for i in range(3)}, file, _use_new_zipfile_serialization=zipped)
+    raw = file.read_bytes()
+    for at, new in torch.stack([torch.randint(len(raw), (60,)), torch.randint(256, (60,))], 1).tolist():
+        for spoilt in (raw[:at], raw[:at] + bytes([new]) + raw[at + 1 :]):
+            file.write_bytes(spoilt)
+            with pytest.raises(UserError):  # whole or not, it is no RWKV
+                lw.load(file)
+
+
 def test_a_hub_id_needs_the_hub(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     import huggingface_hub.constants
