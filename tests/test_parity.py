@@ -426,8 +426,9 @@ def trained_tokenizer(folder, vocab):
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())  # fmt: skip
     made.train_from_iterator(["the capital of France is Paris, the café is in the city"] * 5, trainer)
     made.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<end>"}}))
     (folder / "generation_config.json").unlink()
+    config(eos_token_id=1)(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<end>"}}))
     return made
 
 
@@ -440,14 +441,14 @@ def test_a_tokenizer_comes_with_the_weights(tmp_path, capsys):
     tokens = tokens_of(tmp_path / "ours")
     text = "the café 🐈 is"
     assert tokens.encode(text) == tokenizer.encode(text).ids
-    assert tokens.ends == {0}
+    assert tokens.ends == {0, 1}  # what the tokenizer says, and the model's config
     stream = tokens.decoder()
     pieces = [stream.add(token) for token in tokens.encode(text)]
     assert "".join(pieces) + stream.finish() == text
     assert "" in pieces  # a cat takes several tokens
 
     prompt = torch.tensor([tokenizer.encode("the capital").ids])
-    wanted = theirs.generate(prompt, max_new_tokens=9, do_sample=False, eos_token_id=0, pad_token_id=0)[0]
+    wanted = theirs.generate(prompt, max_new_tokens=9, do_sample=False, eos_token_id=[0, 1], pad_token_id=0)[0]
     run = ["generate", str(tmp_path / "ours"), "the capital", "--max-tokens", "9", "--temperature", "0"]
     assert main(run) == 0
     assert capsys.readouterr().out == tokenizer.decode(wanted.tolist()) + "\n"

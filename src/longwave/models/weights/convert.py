@@ -21,7 +21,7 @@ from longwave.models import store
 from longwave.models.language_model import LanguageModel
 from longwave.models.model import Model
 from longwave.models.weights import families
-from longwave.models.weights.config import Config
+from longwave.models.weights.config import Config, read_config
 from longwave.models.weights.hub import fetch
 from longwave.models.weights.names import piece
 from longwave.models.weights.parity import difference, unlike
@@ -64,6 +64,7 @@ def bring(path: str | Path, out: str | Path) -> Report:
     with new_folder(out) as folder:
         store.save(model, folder)
         _copy_beside(home, folder)
+        _keep_ends(home, folder)
         return Report(family, matched, _compare(model))
 
 
@@ -251,6 +252,14 @@ def _copy_beside(home: Path, folder: Path) -> None:
     for name in BESIDE:
         if (home / name).is_file():
             shutil.copyfile(home / name, folder / name)
+
+
+def _keep_ends(home: Path, folder: Path) -> None:
+    """What ends a text, where only config.json said it."""
+    ends = read_config(home / "config.json").get("eos_token_id") if (home / "config.json").exists() else None
+    if ends is not None and not (folder / "generation_config.json").exists():
+        text = json.dumps({"eos_token_id": ends}) + "\n"
+        write_whole(folder / "generation_config.json", lambda file: file.write_text(text, encoding="utf-8"))
 
 
 class new_folder:
