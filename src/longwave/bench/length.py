@@ -22,6 +22,7 @@ from longwave.train.memory import peak
 
 WIDTH, SHORTEST, FITTED = 256, 1 << 12, 1 << 15
 CHUNK = 1 << 15
+PASSES = 4  # in which a state that keeps the whole past is trained: each goes through all of it again
 MEMORY = 256  # tokens
 SLOPE = {"linear": 1.1, "fft": 1.2}  # of time against length, on logarithmic axes, at most
 
@@ -115,18 +116,22 @@ def _start(mixer: Mixer) -> State:
     return mixer.init_state(1, memory=torch.randn(1, MEMORY, WIDTH)) if needs else mixer.init_state(1)  # type: ignore[call-arg]
 
 
+def _chunk(mixer: Mixer, x: torch.Tensor) -> int:
+    return max(CHUNK, x.shape[1] // PASSES) if mixer.growth == "linear" else CHUNK
+
+
 def _forward(mixer: Mixer, x: torch.Tensor) -> None:
     with torch.no_grad():
         if mixer.causal:
             state = _start(mixer)
-            for piece in x.split(CHUNK, 1):
+            for piece in x.split(_chunk(mixer, x), 1):
                 _, state = mixer(piece, state)
         else:
             mixer(x)
 
 
 def _training(mixer: Mixer, x: torch.Tensor) -> None:
-    y, _ = chunked(mixer, x, _start(mixer), chunk=CHUNK) if mixer.causal else mixer(x)
+    y, _ = chunked(mixer, x, _start(mixer), chunk=_chunk(mixer, x)) if mixer.causal else mixer(x)
     torch.autograd.grad(y, [p for p in mixer.parameters() if p.requires_grad], torch.ones_like(y), allow_unused=True)
 
 
