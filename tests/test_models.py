@@ -49,8 +49,11 @@ TINY = {
     "masked_lm": dict(d_model=8, n_layers=2),
     "classifier": dict(d_model=8, n_layers=2, vocab=40, n_classes=3),
     "wavegan": dict(n_classes=3, n_samples=64, width=4),
+    "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
+    "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
-LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier", "wavegan")]
+TRANSLATION = ("transformer", "transformer_big")
+LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier", "wavegan", *TRANSLATION)]
 
 
 def tiny(name, **options):
@@ -101,11 +104,15 @@ def test_loss_is_that_of_the_logits(name):
 def test_save_and_load(name, tmp_path):
     model = tiny(name)
     tokens = torch.randn(2, 6, 1) if name == "wavegan" else torch.randint(40, (2, 6))
+
+    def answer(model):
+        return model(tokens, model.init_state(tokens) if name in TRANSLATION else None)[0]
+
     lw.save(model, tmp_path / "folder")
     loaded = lw.load(tmp_path / "folder").eval()
     assert loaded.spec == model.spec
-    assert torch.equal(loaded(tokens)[0], model(tokens)[0])
-    loaded.loss(tokens, model(tokens)[0].argmax(-1)).backward()
+    assert torch.equal(answer(loaded), answer(model))
+    loaded.loss(tokens, answer(model).argmax(-1)).backward()
     lw.save(model, tmp_path / "folder")  # once more over itself
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["model.safetensors"]
 
@@ -139,6 +146,8 @@ def test_published_sizes():
     assert published("mamba") == 129_135_360
     assert published("rwkv4") == 169_342_464
     assert published("rwkv7") == 191_034_624
+    assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
+    assert published("transformer_big") == pytest.approx(213e6, rel=0.01)
 
 
 def test_residual_weights_start_smaller_with_depth():

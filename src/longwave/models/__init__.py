@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CLASSES = {
     "language_model": "LanguageModel",
+    "seq2seq": "Seq2Seq",
     "sequence_model": "SequenceModel",
     "wavegan_discriminator": "WaveGANDiscriminator",
 }

@@ -1,0 +1,137 @@
+"""From one sequence to another: an encoder reads the source once, a decoder looks it up before every token it adds.
+
+    state = model.init_state(source, lengths)        the encoder runs here, and nowhere else
+    logits, state = model(tokens, state)             the one law, over the target
+
+What the encoder read is in the decoder's state, so that decoding, beam search and saved states are those of any model.
+A target begins with a token that means the beginning and ends with one that means the end.
+"""
+
+import inspect
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longwave.errors import UserError, check_positive
+from longwave.mixer import Mixer
+from longwave.models.block import Backbone, Branch, Residual, Stack
+from longwave.models.model import Model
+from longwave.ops.linear import linear
+from longwave.ops.loss import IGNORE, cross_entropy
+from longwave.ops.ragged import zero_pads
+from longwave.spec import Spec
+from longwave.state import Parts, State
+
+
+class Seq2Seq(Model):
+    embed: nn.Embedding
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        encoder: tuple[Spec | tuple, ...],  # blocks that read the source
+        decoder: tuple[Spec | tuple, ...],  # causal blocks; those of "cross" or "additive" look the source up
+        vocab: int = 256,  # tokens of both languages; one matrix embeds them and gives the logits
+        norm: str | Spec = "layer",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
+        residual: Residual = "post",  # where the norm stands
+        dropout: float = 0.0,  # of embeddings and branches, in training
+        scaled: bool = True,  # embeddings times the square root of the width
+        bias: bool = False,  # one a token, added to the logits
+        init_std: float | None = None,  # of all matrices at the start; None: each mixer's own
+    ) -> None:
+        super().__init__()
+        check_positive(d_model=d_model, vocab=vocab)
+        self.scale = math.sqrt(d_model) if scaled else 1.0
+        self.dropout = nn.Dropout(dropout)
+        self.embed = nn.Embedding(vocab, d_model)
+        how: dict[str, Any] = dict(norm=norm, residual=residual, dropout=dropout, init_std=init_std)
+        self.encoder = Backbone(d_model, blocks=encoder, **how)
+        self.decoder = Backbone(d_model, blocks=decoder, **how)
+        self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
+        if not self.decoder.causal:
+            raise UserError("a decoder reads the target from left to right: its mixers must be causal")
+        if not any(_looks_up(part) for block in self.decoder.parts() for part in block.parts()):
+            raise UserError('no mixer of the decoder looks the source up: "cross" and "additive" do')
+        nn.init.normal_(self.embed.weight, std=init_std or 1 / math.sqrt(d_model))
+
+    @property
+    def causal(self) -> bool:
+        return self.decoder.causal
+
+    @property
+    def out(self) -> Float[Tensor, "P D"]:
+        """The output matrix: logits are its products with the hidden states."""
+        return self.embed.weight
+
+    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B S D"]:
+        return self.encoder(self._embed(source, lengths), None, lengths)[0]
+
+    def init_state(  # type: ignore[override]
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None, **given: Any
+    ) -> Parts:
+        """Reads the source; `lengths` are the sources'."""
+        memory = self.encode(source, lengths)
+        return self.decoder.init_state(len(source), memory=memory, lengths=lengths, **given)
+
+    def hidden(
+        self, tokens: Int[Tensor, "B T"], state: Any = None, lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], Any]:
+        if state is None:
+            raise UserError("a decoder needs what the encoder read: pass init_state(source, lengths) as its state")
+        return self.decoder(self._embed(tokens, lengths), state, lengths)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], state: Parts | None = None, lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B T P"], Parts | None]:
+        """The logits of the next token of the target, after every token."""
+        h, state = self.hidden(tokens, state, lengths)
+        return linear(h, self.out, self.bias), state
+
+    def loss(
+        self,
+        source: Int[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+        **how: Any,
+    ) -> Tensor:
+        """Cross-entropy of the target's tokens after the first, each given the true ones before it, all at once; `how`:
+        smoothing, convention, reduction.
+        """
+        memory = self.encode(source, lengths)
+        wanted, ends = target[:, 1:], None
+        if target_lengths is not None:
+            ends = (target_lengths - 1).clamp_min(0)
+            wanted = zero_pads(wanted, ends, fill=IGNORE)
+        start = _only_memory(self.decoder, len(source), memory, lengths)
+        h, _ = self.hidden(target[:, :-1], start, ends)
+        return cross_entropy(h, self.out, wanted, self.bias, **how)
+
+    def log_prob(
+        self,
+        source: Int[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, " B"]:
+        """log p(target after its first token | source), a row."""
+        return -self.loss(source, target, lengths, target_lengths, reduction="none").sum(1)
+
+    def _embed(self, tokens: Tensor, lengths: Tensor | None) -> Tensor:
+        return self.dropout(self.scale * self.embed(zero_pads(tokens, lengths)))
+
+
+def _looks_up(branch: Branch) -> bool:
+    return "memory" in inspect.signature(branch.mixer.init_state).parameters
+
+
+def _only_memory(part: Mixer, batch: int, memory: Tensor, lengths: Tensor | None) -> State | None:
+    """The state of training: the memory where it is looked up; all else starts from the beginning and keeps nothing."""
+    if isinstance(part, Stack):
+        return Parts(tuple(_only_memory(each, batch, memory, lengths) for each in part.parts()))
+    assert isinstance(part, Branch)
+    return part.init_state(batch, memory=memory, lengths=lengths) if _looks_up(part) else None

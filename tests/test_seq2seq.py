@@ -1,0 +1,124 @@
+"""From one sequence to another: the encoder runs once, cached decoding is teacher forcing, and it learns."""
+
+import pytest
+import torch
+
+import longwave as lw
+from longwave.errors import UserError
+from longwave.mixer import valid
+from longwave.models.presets.translation import transformer
+from longwave.spec import Spec
+from longwave.tolerance import TOLERANCE, apart
+
+START, END, LETTERS, LONGEST = 10, 11, 10, 5
+KINDS = {
+    "post": dict(),
+    "pre, rms": dict(norm="rms", residual="pre"),
+    "recurrent": dict(
+        residual="pre",
+        encoder=[Spec("bidirectional", mixer="gru")],
+        decoder=[Spec("additive"), [Spec("mamba"), Spec("cross")]],
+    ),
+}
+
+
+def tiny(kind="post", **options):
+    torch.manual_seed(0)
+    spec = transformer(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=12, dropout=0.0)
+    return lw.create_model(spec.but(**{**KINDS[kind], **options})).eval()
+
+
+def pairs(count):
+    """Words and the same backwards, between a beginning and an end."""
+    source = torch.randint(LETTERS, (count, LONGEST))
+    lengths = torch.randint(2, LONGEST + 1, (count,))
+    mirrored = source.gather(1, (lengths[:, None] - 1 - torch.arange(LONGEST)).clamp_min(0))
+    target = torch.full((count, LONGEST + 2), END)
+    target[:, 0] = START
+    target[:, 1:-1] = torch.where(valid(source, lengths), mirrored, END)
+    return source, target, lengths, lengths + 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_law_over_the_target(kind):
+    """One call, pieces, and rows by themselves give the same logits, whatever stands in the pads."""
+    model = tiny(kind).double()
+    source, tokens = torch.randint(12, (3, 7)), torch.randint(12, (3, 9))
+    lengths, ends = torch.tensor([7, 1, 4]), torch.tensor([9, 5, 0])
+    whole, _ = model(tokens, model.init_state(source, lengths), ends)
+    state, pieces = model.init_state(torch.where(valid(source, lengths), source, 3), lengths), []
+    for start, stop in ((0, 1), (1, 2), (2, 6), (6, 9)):
+        y, state = model(tokens[:, start:stop], state, (ends - start).clamp(0, stop - start))
+        pieces.append(y)
+    for b, (n, end) in enumerate(zip(lengths.tolist(), ends.tolist(), strict=True)):
+        assert apart(torch.cat(pieces, 1)[b, :end], whole[b, :end]) < TOLERANCE[torch.float64]
+        if end:
+            alone, _ = model(tokens[b : b + 1, :end], model.init_state(source[b : b + 1, :n]))
+            assert apart(whole[b, :end], alone[0]) < TOLERANCE[torch.float64]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_teacher_forcing_is_decoding(kind):
+    """The loss of one pass, and its gradients, are those of token by token."""
+    model = tiny(kind).double()
+    source, target, lengths, ends = pairs(4)
+    scored = model.log_prob(source, target, lengths, ends)
+    state, total = model.init_state(source, lengths), torch.zeros(4).double()
+    for t in range(target.shape[1] - 1):
+        logits, state = model(target[:, t : t + 1], state)
+        each = logits[:, 0].log_softmax(-1).gather(1, target[:, t + 1 :][:, :1])[:, 0]
+        total = total + each * (t + 1 < ends)
+    assert apart(scored, total) < TOLERANCE[torch.float64]
+    first, second = (torch.autograd.grad(x.sum(), list(model.parameters())) for x in (scored, total))
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_smoothing_is_that_of_torch():
+    model = tiny().double()
+    source, target, lengths, ends = pairs(4)
+    logits, _ = model(target[:, :-1], model.init_state(source, lengths))
+    real = valid(target[:, 1:], ends - 1)
+    wanted = torch.nn.functional.cross_entropy(logits[real], target[:, 1:][real], label_smoothing=0.1)
+    torch.testing.assert_close(model.loss(source, target, lengths, ends, smoothing=0.1), wanted)
+
+
+def test_the_encoder_runs_once():
+    model, calls = tiny(), []
+    model.encoder.register_forward_hook(lambda *_: calls.append(1))
+    state = model.init_state(torch.randint(10, (2, 5)))
+    for _ in range(6):
+        _, state = model(torch.full((2, 1), START), state)
+    assert len(calls) == 1
+
+
+def test_a_word_backwards_is_learned():
+    torch.manual_seed(0)
+    model = lw.create_model("transformer", d_model=32, n_layers=1, n_heads=4, d_hidden=64, vocab=12, dropout=0.0)
+    optimizer = torch.optim.AdamW(lw.param_groups(model, lr=6e-3, decay=0.0), betas=(0.9, 0.98))
+    steps = 300
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 6e-3 * min((step + 1) / 30, 1.0, 2 * (steps - step) / steps)
+        optimizer.zero_grad()
+        model.loss(*pairs(32), smoothing=0.1).backward()
+        optimizer.step()
+    model.eval()
+    source, target, lengths, ends = pairs(100)
+    state, token, said = model.init_state(source, lengths), target[:, :1], []
+    with torch.no_grad():
+        for _ in range(LONGEST + 1):
+            logits, state = model(token, state)
+            token = logits.argmax(-1)
+            said.append(token)
+    right = (torch.cat(said, 1) == target[:, 1:]) | ~valid(target[:, 1:], ends - 1)
+    assert right.all(1).float().mean() >= 0.95
+
+
+def test_what_cannot_be_is_told():
+    with pytest.raises(UserError, match="what the encoder read"):
+        tiny()(torch.zeros(1, 1, dtype=torch.long))
+    with pytest.raises(UserError, match="looks the source up"):
+        tiny(decoder=[Spec("attention")])
+    with pytest.raises(UserError, match="must be causal"):
+        tiny(decoder=[Spec("attention", causal=False), Spec("cross")])
