@@ -31,7 +31,7 @@ KERNEL(min_gru, MinGru) {
         for (long t = 0; t < x.T; t++) {
             const float *gate = x.gate(b, t), *candidate = x.candidate(b, t);
             float* y = x.every(b, t);
-            vectors(d0, d1, [&](long d, auto lanes) {
+            vectors(d0, d1, [=](long d, auto lanes) {
                 vf open, shut, slope;
                 gates(lanes.ld(gate + d), open, shut);
                 vf now = shut * lanes.ld(h + d) + open * positive(lanes.ld(candidate + d), slope);
@@ -55,14 +55,17 @@ KERNEL(min_gru_backward, MinGruBackward) {
         float* g = x.grad_first(b);
         for (long d = d0; d < d1; d++) g[d] = x.grad_last ? x.grad_last(b)[d] : 0.f;
         for (long t = x.T - 1; t >= 0; t--) {
+            const float *gate = x.gate(b, t), *candidate = x.candidate(b, t);
             const float* before = t ? x.every(b, t - 1) : x.first ? x.first(b) : nullptr;
-            vectors(d0, d1, [&](long d, auto lanes) {
+            const float* grad = x.grad_every ? x.grad_every(b, t) : nullptr;
+            float *grad_gate = x.grad_gate(b, t), *grad_candidate = x.grad_candidate(b, t);
+            vectors(d0, d1, [=](long d, auto lanes) {
                 vf open, shut, slope, e = lanes.ld(g + d);
-                gates(lanes.ld(x.gate(b, t) + d), open, shut);
-                vf c = positive(lanes.ld(x.candidate(b, t) + d), slope), h = before ? lanes.ld(before + d) : bc(0.f);
-                if (x.grad_every) e += lanes.ld(x.grad_every(b, t) + d);
-                lanes.st(x.grad_gate(b, t) + d, e * (c - h) * open * shut);
-                lanes.st(x.grad_candidate(b, t) + d, e * open * slope);
+                gates(lanes.ld(gate + d), open, shut);
+                vf c = positive(lanes.ld(candidate + d), slope), h = before ? lanes.ld(before + d) : bc(0.f);
+                if (grad) e += lanes.ld(grad + d);
+                lanes.st(grad_gate + d, e * (c - h) * open * shut);
+                lanes.st(grad_candidate + d, e * open * slope);
                 lanes.st(g + d, e * shut);
             });
         }
