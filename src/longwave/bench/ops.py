@@ -77,14 +77,15 @@ def contests() -> list[Callable[[], Contest]]:
 def _selective_scan(B: int, T: int, D: int, N: int = 16) -> Contest:
     x, dt, z = torch.randn(B, T, D), torch.randn(B, T, D) - 4, torch.randn(B, T, D)
     A, gain, bias = -torch.rand(D, N) * N, torch.randn(D), torch.randn(D)
-    inputs = [x, dt, A, torch.randn(B, T, N), torch.randn(B, T, N), gain, z, bias]
+    shared = [A, torch.randn(B, T, N), torch.randn(B, T, N), gain, z]
     return Contest(
         "selective scan", f"B={B} T={T} D={D} N={N}",
-        lambda x, dt, A, B, C, D, z, bias: ops.selective_scan(x, dt + bias, A, B, C, D, z)[0], inputs,
+        lambda *given: ops.selective_scan(*given)[0], [x, dt + bias, *shared],  # our projections add the bias
         {
             "transformers, loop": lambda: peers.selective_scan(),
             "transformers, mambapy": lambda: peers.selective_scan(use_mambapy=True),
         },
+        [x, dt, *shared, bias],
         forward_only=("transformers, loop",), target=25, target_both=25,
         limit=("exp", B * T * D * N), share=0.5,
     )  # fmt: skip
