@@ -63,6 +63,7 @@ class Kernel:
         self.name = name
         self.parameters = []
         self.letters: list[str] = []
+        self.literals: dict[str, int] = {}
         layout = ""
         for parameter in signature.split():
             label, kind = parameter.split(":")
@@ -73,15 +74,14 @@ class Kernel:
             self.parameters.append((label, None if scalar else axes, getattr(torch, dtype or "float32"), optional))
             if not scalar:
                 self.letters += [a for a in dict.fromkeys(axes) if a.isalpha() and a not in self.letters]
+                self.literals |= {a: int(a) for a in axes if a.isdigit()}
         self.pack = struct.Struct(layout + "q" * (len(self.letters) + 1)).pack
         self.words = len(layout) + len(self.letters) + 1
         self.run: Any = None
 
     def __call__(self, *arguments: Tensor | int | float | None) -> None:
-        if any(isinstance(argument, FakeTensor) for argument in arguments):
-            return  # tracing: the outputs' shapes are all that is wanted
         values: list[int | float] = []
-        sizes: dict[str, int] = {}
+        sizes = dict(self.literals)
         for (label, axes, dtype, optional), given in zip(self.parameters, arguments, strict=True):
             if axes is None:
                 values.append(given)  # type: ignore[arg-type]
@@ -89,20 +89,23 @@ class Kernel:
                 if not optional:
                     raise TypeError(f"{self.name}: {label} may not be None")
                 values += [0] * len(axes)
+            elif isinstance(given, FakeTensor):
+                return  # tracing: the outputs' shapes are all that is wanted
             else:
                 assert isinstance(given, Tensor)
                 values += self._words(label, axes, dtype, given, sizes)
         threads = 1 if _forked else torch.get_num_threads()
-        packed = self.pack(*values, *(sizes.get(letter, 0) for letter in self.letters), threads)
+        packed = self.pack(*values, *[sizes.get(letter, 0) for letter in self.letters], threads)
         (self.run or self._load())(packed)
 
     def _words(self, label: str, axes: str, dtype: torch.dtype, x: Tensor, sizes: dict[str, int]) -> list[int]:
         """A tensor as its pointer and the strides of all axes but the last."""
-        shape, strides = x.shape, x.stride()
-        if len(shape) != len(axes) or any(
-            size != (sizes.setdefault(axis, size) if axis.isalpha() else int(axis))
-            for axis, size in zip(axes, shape, strict=True)
-        ):
+        shape, strides = x.shape, x.stride()  # small calls spend their time here: plain loops
+        fits = len(shape) == len(axes)
+        for axis, size in zip(axes, shape, strict=False):
+            if sizes.setdefault(axis, size) != size:
+                fits = False
+        if not fits:
             raise TypeError(f"{self.name}: {label} must be [{' '.join(axes)}] with {sizes}, got {list(shape)}")
         if x.dtype is not dtype or not x.is_cpu:
             raise TypeError(f"{self.name}: {label} must be {dtype} on the CPU, got {x.dtype} on {x.device}")
