@@ -98,49 +98,92 @@ INL void take(const vf* x, vf& r, vf& i, const float* w) {
     r = w ? x[0] * w[0] + x[1] * w[1] : x[0], i = w ? x[1] * w[0] - x[0] * w[1] : x[1];
 }
 
+// Point j of x, real and imaginary part: where passes in place take their points from and put them.
+struct Points {
+    vf* x;
+    void get(long j, vf& r, vf& i) const { r = x[2 * j], i = x[2 * j + 1]; }
+    void set(long j, vf r, vf i) const { x[2 * j] = r, x[2 * j + 1] = i; }
+};
+
 // Four points q apart, q times; the last pass has q = 1 and turns nothing.
-template <bool last> INL void pass_forward(vf* x, long q, const float* w) {
-    vf *x0 = x, *x1 = x + 2 * q, *x2 = x + 4 * q, *x3 = x + 6 * q;
-    for (long j = 0; j < 2 * q; j += 2, w += 6) {
-        const vf s0r = x0[j] + x2[j], s0i = x0[j + 1] + x2[j + 1], s1r = x0[j] - x2[j], s1i = x0[j + 1] - x2[j + 1];
-        const vf s2r = x1[j] + x3[j], s2i = x1[j + 1] + x3[j + 1], s3r = x1[j + 1] - x3[j + 1], s3i = x3[j] - x1[j];
-        x0[j] = s0r + s2r, x0[j + 1] = s0i + s2i;
-        put(x1 + j, s1r + s3r, s1i + s3i, last ? nullptr : w);
-        put(x2 + j, s0r - s2r, s0i - s2i, last ? nullptr : w + 2);
-        put(x3 + j, s1r - s3r, s1i - s3i, last ? nullptr : w + 4);
+template <bool last, class From> INL void pass_forward(const From& from, vf* x, long q, const float* w) {
+    vf *x0 = x, *x1 = x + 2 * q, *x2 = x + 4 * q, *x3 = x + 6 * q, ar, ai, br, bi, cr, ci, dr, di;
+    for (long j = 0; j < q; j++, w += 6) {
+        from.get(j, ar, ai), from.get(j + q, br, bi), from.get(j + 2 * q, cr, ci), from.get(j + 3 * q, dr, di);
+        const vf s0r = ar + cr, s0i = ai + ci, s1r = ar - cr, s1i = ai - ci;
+        const vf s2r = br + dr, s2i = bi + di, s3r = bi - di, s3i = dr - br;
+        x0[2 * j] = s0r + s2r, x0[2 * j + 1] = s0i + s2i;
+        put(x1 + 2 * j, s1r + s3r, s1i + s3i, last ? nullptr : w);
+        put(x2 + 2 * j, s0r - s2r, s0i - s2i, last ? nullptr : w + 2);
+        put(x3 + 2 * j, s1r - s3r, s1i - s3i, last ? nullptr : w + 4);
     }
 }
 
-template <bool last> INL void pass_back(vf* x, long q, const float* w) {
+template <bool last, class Into> INL void pass_back(vf* x, const Into& into, long q, const float* w) {
     vf *x0 = x, *x1 = x + 2 * q, *x2 = x + 4 * q, *x3 = x + 6 * q, br, bi, cr, ci, dr, di;
-    for (long j = 0; j < 2 * q; j += 2, w += 6) {
-        take(x1 + j, br, bi, last ? nullptr : w), take(x2 + j, cr, ci, last ? nullptr : w + 2), take(x3 + j, dr, di, last ? nullptr : w + 4);
-        const vf s0r = x0[j] + cr, s0i = x0[j + 1] + ci, s1r = x0[j] - cr, s1i = x0[j + 1] - ci;
+    for (long j = 0; j < q; j++, w += 6) {
+        take(x1 + 2 * j, br, bi, last ? nullptr : w);
+        take(x2 + 2 * j, cr, ci, last ? nullptr : w + 2);
+        take(x3 + 2 * j, dr, di, last ? nullptr : w + 4);
+        const vf ar = x0[2 * j], ai = x0[2 * j + 1], s0r = ar + cr, s0i = ai + ci, s1r = ar - cr, s1i = ai - ci;
         const vf s2r = br + dr, s2i = bi + di, s3r = di - bi, s3i = br - dr;
-        x0[j] = s0r + s2r, x0[j + 1] = s0i + s2i, x2[j] = s0r - s2r, x2[j + 1] = s0i - s2i;
-        x1[j] = s1r + s3r, x1[j + 1] = s1i + s3i, x3[j] = s1r - s3r, x3[j + 1] = s1i - s3i;
+        into.set(j, s0r + s2r, s0i + s2i), into.set(j + q, s1r + s3r, s1i + s3i);
+        into.set(j + 2 * q, s0r - s2r, s0i - s2i), into.set(j + 3 * q, s1r - s3r, s1i - s3i);
     }
 }
 
-void forward(vf* x, long m, const std::vector<float>* w) {
-    if (m % 4) return leaf<-1>(x, m);
-    if (m == 4) return pass_forward<true>(x, 1, nullptr);
-    pass_forward<false>(x, m / 4, w->data());
+// The signal at `from` in m points; what passes leave is in x.
+template <class From> void forward(const From& from, vf* x, long m, const std::vector<float>* w) {
+    if (m % 4) {
+        for (long j = 0; j < m; j++) from.get(j, x[2 * j], x[2 * j + 1]);
+        return leaf<-1>(x, m);
+    }
+    if (m == 4) return pass_forward<true>(from, x, 1, nullptr);
+    pass_forward<false>(from, x, m / 4, w->data());
     for (int i = 0; i < 4; i++) {
-        if (m == 16) pass_forward<true>(x + i * 8, 1, nullptr);
-        else forward(x + i * (m / 2), m / 4, w + 1);
+        vf* part = x + i * (m / 2);
+        if (m == 16) pass_forward<true>(Points{part}, part, 1, nullptr);
+        else forward(Points{part}, part, m / 4, w + 1);
     }
 }
 
-void back(vf* x, long m, const std::vector<float>* w) {
-    if (m % 4) return leaf<1>(x, m);
-    if (m == 4) return pass_back<true>(x, 1, nullptr);
-    for (int i = 0; i < 4; i++) {
-        if (m == 16) pass_back<true>(x + i * 8, 1, nullptr);
-        else back(x + i * (m / 2), m / 4, w + 1);
+template <class Into> void back(vf* x, const Into& into, long m, const std::vector<float>* w) {
+    if (m % 4) {
+        leaf<1>(x, m);
+        for (long j = 0; j < m; j++) into.set(j, x[2 * j], x[2 * j + 1]);
+        return;
     }
-    pass_back<false>(x, m / 4, w->data());
+    if (m == 4) return pass_back<true>(x, into, 1, nullptr);
+    for (int i = 0; i < 4; i++) {
+        vf* part = x + i * (m / 2);
+        if (m == 16) pass_back<true>(part, Points{part}, 1, nullptr);
+        else back(part, Points{part}, m / 4, w + 1);
+    }
+    pass_back<false>(x, into, m / 4, w->data());
 }
+
+// Rows in memory as points first ... first + count - 1, turned on their way in and out; other points are zero.
+struct Rows {
+    float* p;
+    long stride, first, count, lanes;
+    const Plan& plan;
+
+    Rows(const float* at, long stride, long first, long count, bool reverse, long lanes, const Plan& plan)
+        : p((float*)at + (reverse ? (count - 1) * stride : 0)), stride(reverse ? -stride : stride), first(first),
+          count(count), lanes(lanes), plan(plan) {}
+
+    void get(long j, vf& r, vf& i) const {
+        const float *from = p + (j - first) * stride, *w = &plan.turn[2 * j];
+        __builtin_prefetch(from + 8 * stride);
+        const vf v = (unsigned long)(j - first) < (unsigned long)count ? ldn(from, lanes) : bc(0.f);
+        r = v * w[0], i = v * w[1];
+    }
+    void set(long j, vf r, vf i) const {
+        const float *w = &plan.turn[2 * j], scale = 1.f / plan.n;
+        if ((unsigned long)(j - first) >= (unsigned long)count) return;
+        stn(p + (j - first) * stride, r * (w[0] * scale) + i * (w[1] * scale), lanes);
+    }
+};
 
 struct Signal {  // a spectrum of VW channels, or of the last few
     const Plan& plan;
@@ -152,24 +195,12 @@ struct Signal {  // a spectrum of VW channels, or of the last few
 
     // The spectrum of rows 0 .. count - 1, or of these in reverse.
     void load(const float* from, long stride, long count, bool reverse = false) {
-        if (reverse) from += (count - 1) * stride, stride = -stride;
-        const float* w = plan.turn.data();
-        for (long j = 0; j < count; j++, from += stride, w += 2) {
-            __builtin_prefetch(from + 16 * stride);
-            const vf v = ldn(from, lanes);
-            x[2 * j] = v * w[0], x[2 * j + 1] = v * w[1];
-        }
-        for (long j = 2 * count; j < 2 * plan.n; j++) x[j] = bc(0.f);
-        forward(x, plan.n, plan.twiddle.data());
+        forward(Rows(from, stride, 0, count, reverse, lanes, plan), x, plan.n, plan.twiddle.data());
     }
 
     // The signal of this spectrum: outputs first, first + 1 ... into rows 0 .. count - 1, or in reverse.
     void store(float* to, long stride, long first, long count, bool reverse = false) {
-        back(x, plan.n, plan.twiddle.data());
-        if (reverse) to += (count - 1) * stride, stride = -stride;
-        const float *w = plan.turn.data() + 2 * first, scale = 1.f / plan.n;
-        for (long j = first; j < first + count; j++, to += stride, w += 2)
-            stn(to, x[2 * j] * (w[0] * scale) + x[2 * j + 1] * (w[1] * scale), lanes);
+        back(x, Rows(to, stride, first, count, reverse, lanes, plan), plan.n, plan.twiddle.data());
     }
 
     void multiply(const Signal& a, const Signal& b, bool add = false) {
