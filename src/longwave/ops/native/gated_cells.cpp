@@ -9,7 +9,9 @@
 
 #include "matrix.h"
 
-struct GatedCell {  // forward and backward: what the other needs is null. X: the gates of all units
+// Forward and backward: what the other needs is null, and acts and extra where no backward pass follows. X: the gates
+// of all units.
+struct GatedCell {
     Tensor<3> gates; Tensor<2> U; Tensor<1> b_n; Tensor<2> h, c; Tensor<1, long> lengths;
     Tensor<3> y; Tensor<2> last_h, last_c; Tensor<3> acts, extra;
     Tensor<3> grad_y; Tensor<2> grad_h, grad_c; Tensor<3> dx, du; Tensor<2> dh, dc;
@@ -186,15 +188,17 @@ template <class Cell> INL void step_forward(const GatedCell& x, long b, long t, 
     vf given[GATES], sum[GATES], act[GATES], extra, carry = ldn(carried, n);
     for (int g = 0; g < GATES; g++) {
         given[g] = ldn(x.gates(b, t) + g * x.D + unit, n), sum[g] = ld(sums + g * VW);
-        soon(x.gates(b, t + 1) + g * x.D + unit), soon_written(x.acts(b, t + 1) + g * x.D + unit);
+        soon(x.gates(b, t + 1) + g * x.D + unit);
+        if (x.acts) soon_written(x.acts(b, t + 1) + g * x.D + unit);
     }
-    soon_written(x.y(b, t + 1) + unit), soon_written(x.extra(b, t + 1) + unit);
+    soon_written(x.y(b, t + 1) + unit);
     if (x.b_n) sum[2] += ldn(x.b_n.p + unit, n);
     const vf out = Cell::forward(given, sum, carry, act, extra);
     stn(y, out, n), stn(carried, carry, n);
-    for (int g = 0; g < GATES; g++) stn(x.acts(b, t) + g * x.D + unit, act[g], n);
-    stn(x.extra(b, t) + unit, extra, n);
     if (Cell::TWO && t + 1 == x.length(b)) stn(x.last_h(b) + unit, out, n);
+    if (!x.acts) return;
+    for (int g = 0; g < GATES; g++) stn(x.acts(b, t) + g * x.D + unit, act[g], n);
+    stn(x.extra(b, t) + unit, extra, n), soon_written(x.extra(b, t + 1) + unit);
 }
 
 template <class Cell> void forward(const GatedCell& x) {
