@@ -189,7 +189,7 @@ def test_nan_in_any_input_comes_out(name, sign):
 
 
 def any_nan(out):
-    return any(bool(t.isnan().any()) for t in torch.utils._pytree.tree_leaves(out) if torch.is_tensor(t))
+    return any(bool(t.isnan().any()) for t in tensors(out))
 
 
 @needs_library
@@ -199,6 +199,23 @@ def test_rows_may_lie_apart_in_memory():
     assert torch.equal(ops.min_gru(a, b)[0], ops.min_gru(a.contiguous(), b.contiguous())[0])
     across = torch.randn(2, 16, 60).mT
     assert torch.equal(ops.min_gru(across, c)[0], ops.min_gru(across.contiguous(), c)[0])
+
+
+@needs_library
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_gated_cells_answer_alike_with_and_without_a_backward_pass(name):
+    op = ALL[name]
+    for case, given in op.cases(Make()):
+        with ops.use("native"):
+            kept = tensors(op(**given))
+            with torch.no_grad():
+                plain = tensors(op(**given))
+        assert kept[0].requires_grad and len(kept) == len(plain), case
+        assert all(map(torch.equal, plain, kept)), case
+
+
+def tensors(out):
+    return [t for t in torch.utils._pytree.tree_leaves(out) if torch.is_tensor(t)]
 
 
 @needs_library
