@@ -10,7 +10,10 @@ from longwave.registry import REQUIRED, Option
 
 def run(argv: Sequence[str]) -> None:
     """Write a model under its published names, and say what was compared."""
-    flags = [Option("to", Literal["hf", "safetensors"], "hf", "hf: with the config of transformers; or bare tensors")]
+    flags = [
+        Option("to", Literal["hf", "safetensors", "gguf"], "hf", "with the config of transformers; bare tensors; GGUF"),
+        Option("dtype", Literal["f32", "f16", "bf16", "q8_0"], "f32", "of the matrices in a GGUF file"),
+    ]
     positional = [
         word("run", REQUIRED, "a run, or a folder that holds a model"),
         word("out", REQUIRED, "the new folder"),
@@ -18,4 +21,4 @@ def run(argv: Sequence[str]) -> None:
     words, how = parse("export", argv, [Group("format", "what to write", flags)], positional)
     from longwave.models.weights import export
 
-    print(export(words["run"], words["out"], how["to"]))
+    print(export(words["run"], words["out"], how["to"], how["dtype"]))

@@ -9,7 +9,7 @@ from longwave.registry import REQUIRED
 
 def run(argv: Sequence[str]) -> None:
     """Convert a checkpoint, its tokenizer with it, and say what was compared."""
-    positional = [word("source", REQUIRED, "a folder of transformers', a .pth of RWKV, or a hub id"),
+    positional = [word("source", REQUIRED, "a folder of transformers', a .pth of RWKV, a .gguf, a hub id, or smollm2"),
                   word("out", REQUIRED, "the new folder")]  # fmt: skip
     (words,) = parse("import", argv, words=positional)
     from longwave.models.weights import bring

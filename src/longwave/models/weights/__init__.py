@@ -1,6 +1,6 @@
 """Published weights, in and out.
 
-    load("openai-community/gpt2")       a hub id, a folder of transformers', a .pth of RWKV, or a run of our own
+    load("openai-community/gpt2")       a hub id, a folder of transformers', a .pth of RWKV, a .gguf, a run of ours
     bring("folder", "out")              the same into a folder of our own, with its tokenizer: `longwave import`
     export("out", "hf")                 back: `longwave export`
 

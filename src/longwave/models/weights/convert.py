@@ -6,6 +6,8 @@ import os
 import pkgutil
 import re
 import shutil
+import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from longwave.models.language_model import LanguageModel
 from longwave.models.model import Model
 from longwave.models.weights import families
 from longwave.models.weights.config import Config, read_config
+from longwave.models.weights.gguf import open_gguf, write_beside, write_gguf
 from longwave.models.weights.hub import fetch
 from longwave.models.weights.names import piece
 from longwave.models.weights.parity import difference, unlike
@@ -29,7 +32,7 @@ from longwave.models.weights.source import Source, check_tensors, open_source
 from longwave.spec import Spec
 
 BESIDE = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
-FORMATS = ("hf", "safetensors")
+FORMATS = ("hf", "safetensors", "gguf")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def load(path: str | Path) -> Model:
     """The model of a run, a folder or file of published weights, or a hub id such as "openai-community/gpt2"."""
     found = fetch(path)
     model = store.load(found) if _ours(found) else read(found)[0]
-    model.home = found if found.is_dir() else found.parent
+    model.home = _home(found, model)
     return model
 
 
@@ -59,7 +62,7 @@ def bring(path: str | Path, out: str | Path) -> Report:
     if _ours(found):
         raise UserError(f"{found} is a model of longwave already")
     model, family, matched = read(found)
-    home = found if found.is_dir() else found.parent
+    home = _home(found, model)
     _check_tokenizer(home, model)
     with new_folder(out) as folder:
         store.save(model, folder)
@@ -68,12 +71,17 @@ def bring(path: str | Path, out: str | Path) -> Report:
         return Report(family, matched, _compare(model))
 
 
-def export(path: str | Path, out: str | Path, to: str = "hf") -> Report:
-    """Write a model of ours as a folder that transformers opens, or as bare tensors under its published names."""
+def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32") -> Report:
+    """Write a model of ours as a folder that transformers opens, as bare tensors under its published names, or as GGUF.
+
+    `dtype` is that of the matrices in a GGUF file. Its report compares with the model that was read back from it.
+    """
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}: {nearest(to, FORMATS)}")
     found = fetch(path)
     model = load(found)
+    if to == "gguf":
+        return _export_gguf(model, out, dtype)
     with new_folder(out) as folder:
         family, matched = write_hf(model, folder)
         _copy_beside(model.home or found, folder)
@@ -83,9 +91,28 @@ def export(path: str | Path, out: str | Path, to: str = "hf") -> Report:
         return report
 
 
+def _export_gguf(model: Model, out: str | Path, dtype: str) -> Report:
+    values, tensors = published(model)
+    with new_folder(out) as folder, tempfile.TemporaryDirectory() as again:
+        file = folder / "model.gguf"
+        write_whole(file, lambda part: write_gguf(values, tensors, model.home or folder, part, dtype))
+        write_hf(read(file)[0], Path(again))
+        return Report(values["model_type"], len(tensors), difference(model, Path(again)))
+
+
+def _home(found: Path, model: Model) -> Path:
+    """The folder of the tokenizer; the one inside a GGUF file lies in a folder of its own while the model lives."""
+    if found.suffix != ".gguf":
+        return found if found.is_dir() else found.parent
+    folder = Path(tempfile.mkdtemp(prefix="longwave"))
+    weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
+    write_beside(found, folder)
+    return folder
+
+
 def read(path: Path) -> tuple[LanguageModel, str, int]:
     """The model, the name of its family, and how many tensors of theirs it was made of."""
-    source = open_source(path)
+    source = open_gguf(path) if path.suffix == ".gguf" else open_source(path)
     family, config = _recognise(source)
     spec = family.spec(config)
     config.done()
@@ -107,6 +134,15 @@ def write_hf(model: Model, folder: Path) -> tuple[str, int]:
     """Write config.json and model.safetensors; the family's name, and how many tensors it has."""
     import safetensors.torch
 
+    values, theirs = published(model)
+    text = json.dumps(values, indent=2) + "\n"
+    write_whole(folder / "config.json", lambda file: file.write_text(text, encoding="utf-8"))
+    write_whole(folder / "model.safetensors", lambda file: safetensors.torch.save_file(theirs, file, {"format": "pt"}))
+    return values["model_type"], len(theirs)
+
+
+def published(model: Model) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The config and the tensors of a model as its family publishes them."""
     family, values = _family_of(model)
     theirs: dict[str, Tensor] = {}
     parts = family.names(model)
@@ -116,10 +152,7 @@ def write_hf(model: Model, folder: Path) -> tuple[str, int]:
         if not written and bool(ours.any()):
             raise UserError(f"{values['model_type']} has no place for {name!r}, which is not zero")
         theirs.update({n: t.contiguous().clone() for n, t in written})
-    text = json.dumps(values, indent=2) + "\n"
-    write_whole(folder / "config.json", lambda file: file.write_text(text, encoding="utf-8"))
-    write_whole(folder / "model.safetensors", lambda file: safetensors.torch.save_file(theirs, file, {"format": "pt"}))
-    return values["model_type"], len(theirs)
+    return values, theirs
 
 
 def all_families() -> list[Any]:
@@ -140,7 +173,7 @@ def _ours(path: Path) -> bool:
 
 def _recognise(source: Source) -> tuple[Any, Config]:
     """The family, and the config as transformers would write it."""
-    where = str(source.path / "config.json")
+    where = str(source.path if source.path.is_file() else source.path / "config.json")
     if source.config is None:
         family = _types()["rwkv"]
         if "blocks.0.att.time_decay" not in source.entries:
@@ -225,8 +258,6 @@ def _family_of(model: Model) -> tuple[Any, dict[str, Any]]:
 
 def _compare(model: LanguageModel) -> float | None:
     """Against transformers, by way of what we would export."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         write_hf(model, Path(folder))
         return difference(model, Path(folder))

