@@ -11,12 +11,14 @@ from longwave.registry import REQUIRED, Option, schema
 
 def run(argv: Sequence[str]) -> None:
     """Continue a text, shown as it comes."""
+    from longwave.data.chat import chat_prompt
     from longwave.generate.loop import stream
     from longwave.generate.sampling import Sampling
 
     flags = [
         Option("max_tokens", int, 400, "stop after so many tokens"),
         Option("seed", int | None, None, "the same seed gives the same text; None: another each time"),
+        Option("chat", bool, False, "the prompt is what a user says: answer it, by the model's chat template"),
         Option("stop", tuple[str, ...], (), "end before any of these texts"),
     ]
     groups = [Group("text", "what to generate", flags), Group("sampling", "how to choose a token", schema(Sampling))]
@@ -31,7 +33,10 @@ def run(argv: Sequence[str]) -> None:
     if not isinstance(model, LanguageModel) or not model.causal:
         raise UserError(f"{words['run']} holds a {type(model).__name__} that does not generate")
     prompt = sys.stdin.read() if words["prompt"] == "-" else words["prompt"]
-    print(prompt, end="", flush=True)
+    if how["chat"]:
+        prompt = chat_prompt(model.home, [dict(role="user", content=prompt)])
+    else:
+        print(prompt, end="", flush=True)
     pieces = stream(
         model, [prompt], max_tokens=how["max_tokens"], sampling=chosen_how, seed=how["seed"], stop=how["stop"]
     )

@@ -31,7 +31,13 @@ from longwave.models.weights.parity import difference, unlike
 from longwave.models.weights.source import Source, check_tensors, open_source
 from longwave.spec import Spec
 
-BESIDE = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+BESIDE = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+)
 FORMATS = ("hf", "safetensors", "gguf")
 
 
