@@ -1,10 +1,14 @@
 """From one sequence to another: the encoder runs once, cached decoding is teacher forcing, and it learns."""
 
+import itertools
+
 import pytest
 import torch
+import transformers
 
 import longwave as lw
 from longwave.errors import UserError
+from longwave.generate.beam import beam_search
 from longwave.mixer import valid
 from longwave.models.presets.translation import transformer
 from longwave.spec import Spec
@@ -122,3 +126,65 @@ def test_what_cannot_be_is_told():
         tiny(decoder=[Spec("attention")])
     with pytest.raises(UserError, match="must be causal"):
         tiny(decoder=[Spec("attention", causal=False), Spec("cross")])
+
+
+def marian():
+    """A random Marian of transformers, and ours with its weights."""
+    torch.manual_seed(0)
+    sizes = dict(encoder_layers=2, decoder_layers=2, encoder_ffn_dim=16, decoder_ffn_dim=16, encoder_attention_heads=2,
+                 decoder_attention_heads=2)  # fmt: skip
+    config = transformers.MarianConfig(
+        vocab_size=12, d_model=8, max_position_embeddings=32, activation_function="silu", scale_embedding=True,
+        pad_token_id=START, decoder_start_token_id=START, eos_token_id=END, forced_eos_token_id=None, init_std=0.4,
+        **sizes,
+    )  # fmt: skip
+    theirs = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for p in [*theirs.parameters(), theirs.final_logits_bias]:
+            if p.requires_grad or p is theirs.final_logits_bias:
+                p.add_(0.2 * torch.randn_like(p))
+    positions = Spec("branch", mixer=Spec("positions", halves=True), norm="none", residual="pre")
+    attention = Spec("attention", n_heads=2, position="none", bias=True)
+    ffn = Spec("ffn", kind="silu", d_hidden=16, bias=True)
+    ours = lw.create_model(
+        Spec("seq2seq", d_model=8, vocab=12, bias=True,
+             encoder=[positions, *[[attention.but(causal=False), ffn]] * 2],
+             decoder=[positions, *[[attention, Spec("cross", n_heads=2, bias=True), ffn]] * 2])
+    ).eval()  # fmt: skip
+    have, made = theirs.state_dict(), {}
+    made["embed.weight"], made["bias"] = have["model.shared.weight"], have["final_logits_bias"][0]
+    branches = dict(encoder=("self_attn", "final"), decoder=("self_attn", "encoder_attn", "final"))
+    for side, names in branches.items():
+        for i, (b, name), kind in itertools.product(range(2), enumerate(names), ("weight", "bias")):
+            mine, layer = f"{side}.{i + 1}.{b}", f"model.{side}.layers.{i}"
+            made[f"{mine}.norm.{kind}"] = have[f"{layer}.{name}_layer_norm.{kind}"]
+            if name == "final":
+                made[f"{mine}.mixer.project.{kind}"] = have[f"{layer}.fc1.{kind}"]
+                made[f"{mine}.mixer.out.{kind}"] = have[f"{layer}.fc2.{kind}"]
+                continue
+            q, k, v, out = (have[f"{layer}.{name}.{each}_proj.{kind}"] for each in ("q", "k", "v", "out"))
+            joined = {"qkv": [q, k, v]} if name == "self_attn" else {"q": [q], "kv": [k, v]}
+            made.update({f"{mine}.mixer.{each}.{kind}": torch.cat(parts) for each, parts in joined.items()})
+            made[f"{mine}.mixer.out.{kind}"] = out
+    ours.load_state_dict(made)
+    return theirs, ours
+
+
+def test_marian_has_the_same_logits_and_beams():
+    theirs, ours = marian()
+    source, tokens = torch.randint(10, (4, 7)), torch.randint(10, (4, 6))
+    lengths = torch.tensor([7, 1, 4, 6])
+    mask = valid(source, lengths).long()
+    with torch.no_grad():
+        wanted = theirs(input_ids=source, attention_mask=mask, decoder_input_ids=tokens).logits
+        mine, _ = ours(tokens, ours.init_state(source, lengths))
+    torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-5)
+    for penalty in (0.6, 1.0):
+        said = theirs.generate(source, attention_mask=mask, num_beams=4, max_new_tokens=12, length_penalty=penalty,
+                               do_sample=False)[:, 1:]  # fmt: skip
+        got = beam_search(ours, torch.full((4, 1), START), ours.init_state(source, lengths), end=END, max_tokens=12,
+                          length_penalty=penalty, hasty=True)  # fmt: skip
+        for row, right in zip(got, said.tolist(), strict=True):
+            best = row[0].tokens
+            assert best == right[: len(best)]
+            assert set(right[len(best) :]) <= {START}  # pads

@@ -27,6 +27,8 @@ def pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
                 )  # an odd width is cut from the next even one
                 wanted[b, t, i] = math.cos(angle) if i % 2 else math.sin(angle)
     yield "sinusoids", y, wanted
+    apart = mixers.create("positions", 7, halves=True).double()(x, Empty(started), lengths)[0]
+    yield "sines before cosines", apart, torch.cat([wanted[..., 0::2], wanted[..., 1::2]], -1)
     yield "tokens seen", state.n.double(), (started + lengths).double()
 
     ours = mixers.create("positions", 7, kind="learned").double()

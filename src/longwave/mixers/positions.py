@@ -35,9 +35,10 @@ class Positions(Mixer):
         longest: int = 1024,  # rows of the learned table
         combine: Literal["add", "concat"] = "add",  # for a residual sum, or beside the features of the token
         offset: int = 0,  # sinusoids: what the first pair of channels is counted as; some texts count from 1
+        halves: bool = False,  # all sines before all cosines, as Marian has them; False: in turn
     ) -> None:
         super().__init__()
-        self.d_model, self.offset = d_model, offset
+        self.d_model, self.offset, self.halves = d_model, offset, halves
         self.table = nn.Parameter(torch.randn(longest, d_model) * 0.02) if kind == "learned" else None
         self.join = Linear(2 * d_model, d_model, bias=False) if combine == "concat" else None
 
@@ -47,11 +48,15 @@ class Positions(Mixer):
         pos = torch.arange(x.shape[1], device=x.device)[None]
         if state is not None:
             pos = state.n[:, None] + pos
-        p = sinusoids(pos, self.d_model, offset=self.offset) if self.table is None else self._look_up(pos)
+        p = self._waves(pos) if self.table is None else self._look_up(pos)
         y = p.to(x.dtype).expand_as(x)
         if self.join is not None:
             y = self.join(torch.cat([x, y], -1))
         return y, None if state is None else Empty(state.n + ends(x, lengths))
+
+    def _waves(self, pos: Tensor) -> Tensor:
+        p = sinusoids(pos, self.d_model, offset=self.offset)
+        return torch.cat([p[..., ::2], p[..., 1::2]], -1) if self.halves else p
 
     def _look_up(self, pos: Tensor) -> Tensor:
         assert self.table is not None
