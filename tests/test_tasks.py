@@ -6,6 +6,7 @@ import torch
 
 import longwave as lw
 from longwave import tasks
+from longwave.cli import main
 from longwave.ops.loss import IGNORE
 
 GENERATED = ["delay", "recall", "selective_copy"]
@@ -90,3 +91,17 @@ def test_what_does_not_fit_is_refused(name, options, words):
         make(name, **options)
     with pytest.raises(lw.UserError, match="causal model of 18 tokens"):
         make("selective_copy").check(lw.create_model("lm", mixer="gru", vocab=5, d_model=8, n_layers=1))
+
+
+def test_a_preset_with_a_longest_context_is_trained_at_that_of_the_plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("some words, again and again. " * 200)
+    tiny = ["--d-model", "8", "--n-layers", "1", "--n-heads", "2", "--vocab", "256", "--batch", "2", "--steps", "1"]
+    assert main(["train", "--model", "gpt2", *tiny, "--context", "24", "--data", "text", "--out", "run"]) == 0
+    assert "24" in str(lw.load("run").spec.to_json())
+
+
+def test_next_bytes_are_for_language_models(capsys):
+    asked = ["--model", "classifier", "--n-classes", "3", "--vocab", "256", "--d-model", "8", "--n-layers", "1"]
+    assert main(["train", *asked, "--steps", "1"]) == 2
+    assert "needs a language model, not a SequenceModel" in capsys.readouterr().err

@@ -33,7 +33,8 @@ def read_plan(verb: str, argv: Sequence[str]) -> Asked:
     work: Any = tasks.registry.get(name)
     preset = chosen(argv, "--model", work.preset)
     make = choose("model", preset, models.all_presets())
-    own_options = [o for o in schema(make) if o.name not in work.decides]
+    shared = {o.name for o in plan_options} & {o.name for o in schema(make)}  # a longest context: that of training
+    own_options = [o for o in schema(make) if o.name not in {*work.decides, *shared}]
     given = preset != work.preset
     own = Group("run", "what to train, on what", [
         Option("task", str, name, "the work to learn: longwave list tasks"),
@@ -52,7 +53,7 @@ def read_plan(verb: str, argv: Sequence[str]) -> Asked:
     _, run, of_task, how, options, *of_mixers = parse(verb, argv, groups)
     plan = Plan(**how)
     task = tasks.create(name, of_task, context=plan.context, batch=plan.batch, seed=plan.seed)
-    options |= task.fits()
+    options |= {**task.fits(), **{option: how[option] for option in shared}}
     changes = dict(zip(dict.fromkeys(names), of_mixers, strict=True))
     if names:
         options["mixer"] = tuple(Spec(n, **changed_options(mixers.registry.get(n), changes[n])) for n in names)

@@ -17,6 +17,7 @@ from longwave.data.loader import Windows
 from longwave.data.text import Text, read_text
 from longwave.data.tokens import Bytes
 from longwave.errors import UserError
+from longwave.models.language_model import LanguageModel
 from longwave.ops.loss import IGNORE
 
 QUICK = 64  # windows of a quick validation
@@ -55,6 +56,10 @@ class Language:
         return min(1.0, QUICK * max(1, self.context // 2) / len(self.valid))
 
     def check(self, model: Any) -> None:
+        if not isinstance(model, LanguageModel):
+            raise UserError(
+                f"next-byte prediction needs a language model, not a {type(model).__name__}: --model lm is one"
+            )
         if not model.causal:
             raise UserError("a model that sees the whole sequence cannot guess the next byte; --task masked trains it")
         if len(model.out) < Bytes.size:
