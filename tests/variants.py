@@ -40,7 +40,7 @@ def _others(kind: Any, default: Any) -> list[Any]:
     if typing.get_origin(kind) in (typing.Union, types.UnionType) and bool in inner:
         return [True]
     if kind is int and default not in (None, REQUIRED):
-        return [2 * default, default // 2]
+        return [default // 2 if default > 2 else 2 * default]
     if kind is float and default == 0.0:
         return [0.1]
     return []
