@@ -52,13 +52,14 @@ def test_the_corpus_is_the_same_bytes_twice_in_whatever_order_the_disk_lists_it(
 
 def test_the_corpus_leaves_out_tests_and_splits_by_file():
     root = Path(os.__file__).parent
-    train, valid = corpus.standard_library()
+    train, *others = corpus.standard_library()
     files = [Path(folder, name).relative_to(root) for folder, name in corpus._sources(root)]
     assert Path("os.py") in files
     assert not [f for f in files if {"test", "tests", "idlelib", "site-packages"} & set(f.parts)]
-    held = {d.tobytes() for d in valid.documents if len(d) > 1000}
-    assert held
-    assert not held & {d.tobytes() for d in train.documents}
+    valid, test = ({d.tobytes() for d in part.documents if len(d) > 1000} for part in others)
+    assert valid and test
+    assert not valid & test
+    assert not (valid | test) & {d.tobytes() for d in train.documents}
 
 
 # --- text from files
@@ -127,11 +128,12 @@ def test_a_text_is_its_documents_each_with_an_end(documents, data):
     assert len(text) == len(whole)
     a, b = sorted(data.draw(st.tuples(*[st.integers(0, len(whole))] * 2)))
     assert text[a:b].tobytes() == whole[a:b]
-    train, valid = text.split(0.3)
+    train, valid, test = (part[:].tobytes() for part in text.split(0.3))
     held = int(len(whole) * 0.3)
-    rest = whole[: len(whole) - held].removesuffix(b"\0")
-    assert train[:].tobytes() == (rest + b"\0" if rest else b"")
-    assert valid[:].tobytes().strip(b"\0") == whole[len(whole) - held :].strip(b"\0")
+    rest = whole[: len(whole) - 2 * held].removesuffix(b"\0")
+    assert train == (rest + b"\0" if rest else b"")
+    assert valid.strip(b"\0") == whole[len(whole) - held :].strip(b"\0")
+    assert test.strip(b"\0") == whole[len(whole) - 2 * held : len(whole) - held].strip(b"\0")
 
 
 # --- the order

@@ -27,6 +27,7 @@ def test_every_task_keeps_the_protocol(name):
         assert torch.equal(a, b)
     assert not torch.equal(task.batch(7)[0], task.batch(8)[0])
     assert set(task.fits()) == set(task.decides)
+    assert task.better in ("higher", "lower")
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -46,7 +47,10 @@ def test_a_model_learns_something_of_it(name):
         optimizer.step()
     with torch.no_grad():
         after = task.validate(model)
+        tested = task.test(model)
     assert after["loss"] < 0.7 * before["loss"]
+    assert tested.keys() == after.keys() and task.metric in tested
+    assert 0 < abs(tested["loss"] - after["loss"]) < 0.2 * before["loss"]  # other examples of the same kind
     if "accuracy" in after:
         assert after["accuracy"] > 0.9
 

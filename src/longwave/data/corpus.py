@@ -16,18 +16,18 @@ from longwave.data.text import Text
 
 LEFT_OUT = {"test", "tests", "idlelib", "site-packages", "dist-packages", "__pycache__", "lib-dynload"}
 BUILT = ("_sysconfigdata", "config-", "sitecustomize", "_distutils_system_mod")
-HELD_OUT = 20  # one file in so many is for validation
+HELD_OUT = 20  # one file in so many is for validation, another one for test
 
 
-def standard_library() -> tuple[Text, Text]:
-    """Text for training and for validation."""
+def standard_library() -> tuple[Text, Text, Text]:
+    """Text for training, for validation and for test."""
     root = Path(sysconfig.get_paths()["stdlib"])
     kept = [Path(folder, name).relative_to(root) for folder, name in _sources(root)]
     order = {file: zlib.crc32(file.as_posix().encode()) for file in kept}
     kept.sort(key=lambda file: (order[file], file.as_posix()))
-    train = [file for file in kept if order[file] % HELD_OUT]
-    valid = [file for file in kept if not order[file] % HELD_OUT]
-    return _read(root, train), _read(root, valid)
+    train = [file for file in kept if order[file] % HELD_OUT > 1]
+    valid, test = ([file for file in kept if order[file] % HELD_OUT == i] for i in range(2))
+    return _read(root, train), _read(root, valid), _read(root, test)
 
 
 def _sources(root: Path) -> Iterator[tuple[str, str]]:

@@ -50,10 +50,11 @@ class Text:
                 parts.append(document[a:b])
         return Text(parts)
 
-    def split(self, share: float = 0.05, at_most: int = 1 << 19) -> "tuple[Text, Text]":
-        """The text for training, and its last `share` (of `at_most` so many bytes) for validation."""
-        at = len(self) - min(int(len(self) * share), at_most)
-        return self.part(0, at), self.part(at, len(self))
+    def split(self, share: float = 0.05, at_most: int = 1 << 19) -> "tuple[Text, Text, Text]":
+        """For training; for validation the last `share`, of at most so many bytes; for test as much before it."""
+        held = min(int(len(self) * share), at_most)
+        a, b = len(self) - 2 * held, len(self) - held
+        return self.part(0, a), self.part(b, len(self)), self.part(a, b)
 
 
 def read_text(where: str) -> Text:

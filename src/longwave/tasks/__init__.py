@@ -4,7 +4,7 @@ A folder of files is the registry: `recall.py` defines the class `Recall`, which
 task is made of `(context, batch, seed)` and of keyword-only options of its own, which are flags of the command line.
 """
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -18,6 +18,8 @@ class Task(Protocol):
     preset: ClassVar[str]  # the model that is trained unless another is asked for
     plan: ClassVar[dict[str, Any]]  # where its training should differ from the defaults
     model: ClassVar[dict[str, Any]]  # and its preset's options
+    metric: ClassVar[str]  # which of its metrics ranks models
+    better: ClassVar[Literal["higher", "lower"]]  # and which of two is the better one
 
     decides: ClassVar[tuple[str, ...]]  # options of the preset that follow from the task: how many tokens there are
     quick_share: float  # how much of a whole validation a quick one looks at
@@ -36,6 +38,9 @@ class Task(Protocol):
 
     def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
         """Metrics on held-out data, "loss" among them; `quick` looks at a part of it."""
+
+    def test(self, model: Any, **how: Any) -> dict[str, float]:
+        """The same metrics on the data's test split, or on examples that neither training nor validation sees."""
 
     def describe(self) -> dict[str, Any]:
         """Plain facts for the checkpoint: its name, its options, and what tells whether its data changed."""

@@ -1,6 +1,7 @@
-"""What generated tasks share: endless batches drawn from a seed, and a validation set that no training batch is."""
+"""What generated tasks share: endless batches drawn from a seed, and held-out ones that no training batch is."""
 
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -9,12 +10,14 @@ from torch import Tensor
 from longwave.errors import UserError
 from longwave.ops.loss import IGNORE
 
-HELD_OUT = (1 << 32) - 1  # the seed of validation, where the step counts its batches
+HELD_OUT, TEST = (1 << 32) - 1, (1 << 32) - 2  # the seeds of validation and of test, whose steps count their batches
 BATCHES, QUICK = 16, 4  # of a validation
 
 
 class Generated:
     preset: ClassVar[str]
+    metric: ClassVar[str]
+    better: ClassVar[Literal["higher", "lower"]]
     plan: ClassVar[dict[str, Any]] = {}
     model: ClassVar[dict[str, Any]] = {"d_model": 64, "n_layers": 2}
     decides: ClassVar[tuple[str, ...]]
@@ -30,13 +33,23 @@ class Generated:
     def batch(self, step: int) -> tuple[Tensor, ...]:
         return self._drawn((self.seed, step))
 
-    def held_out(self, model: Any, quick: bool) -> list[tuple[Tensor, ...]]:
-        device = next(model.parameters()).device
-        batches = [self._drawn((HELD_OUT, i)) for i in range(QUICK if quick else BATCHES)]
-        return [tuple(t.to(device) for t in batch) for batch in batches]
+    def judge(self, model: Any, batches: Iterable[tuple[Tensor, ...]], **how: Any) -> dict[str, float]:
+        """The metrics of these batches."""
+        raise NotImplementedError
+
+    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
+        return self.judge(model, self._held_out(model, HELD_OUT, QUICK if quick else BATCHES), **how)
+
+    def test(self, model: Any, **how: Any) -> dict[str, float]:
+        return self.judge(model, self._held_out(model, TEST, BATCHES), **how)
 
     def describe(self) -> dict[str, Any]:
         return {"task": type(self).__module__.rpartition(".")[2], "options": self.options, "context": self.context}
+
+    def _held_out(self, model: Any, seed: int, count: int) -> Iterator[tuple[Tensor, ...]]:
+        device = next(model.parameters()).device
+        for i in range(count):
+            yield tuple(t.to(device) for t in self._drawn((seed, i)))
 
     def _drawn(self, key: tuple[int, int]) -> tuple[Tensor, ...]:
         return tuple(torch.from_numpy(a) for a in self.draw(np.random.default_rng(key), self.size))
@@ -47,6 +60,8 @@ class TokenTask(Generated):
 
     preset = "lm"
     decides = ("vocab",)
+    metric: ClassVar[str] = "accuracy"
+    better: ClassVar[Literal["higher", "lower"]] = "higher"
     vocab: int
 
     def fits(self) -> dict[str, Any]:
@@ -61,10 +76,10 @@ class TokenTask(Generated):
         tokens, target = batch
         return model.loss(tokens, target, reduction="sum", **how), (target != IGNORE).sum()
 
-    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
+    def judge(self, model: Any, batches: Iterable[tuple[Tensor, ...]], **how: Any) -> dict[str, float]:
         right = count = 0
         loss = 0.0
-        for tokens, target in self.held_out(model, quick):
+        for tokens, target in batches:
             asked = target != IGNORE
             logits = model.hidden(tokens)[0][asked] @ model.out.T
             loss += float(torch.nn.functional.cross_entropy(logits.float(), target[asked], reduction="sum"))

@@ -4,6 +4,7 @@ What a linear memory of the past must do, and all it must do (Voelker et al. 201
 train your HiPPO", section 4.1).
 """
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,8 @@ from longwave.tasks._generated import Generated
 class Delay(Generated):
     preset = "classifier"
     decides = ("vocab", "d_input", "n_classes", "head")
+    metric = "error"
+    better = "lower"
     plan: ClassVar[dict[str, Any]] = {"context": 512, "batch": 16, "lr": 4e-3}
 
     def __init__(
@@ -54,10 +57,12 @@ class Delay(Generated):
         signal, past = batch
         return model.loss(signal, past, reduction="sum", **how), torch.tensor(past.numel())
 
-    def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
+    def judge(self, model: Any, batches: Iterable[tuple[Tensor, ...]], **how: Any) -> dict[str, float]:
         """`error` is the root of the mean squared error, in units of the signal's: 1 is to know nothing."""
-        batches = self.held_out(model, quick)
-        lost = sum(float(model.loss(signal, past, reduction="sum", **how)) for signal, past in batches)
-        power = sum(float(past.square().sum()) for _, past in batches)
-        count = sum(past.numel() for _, past in batches)
+        lost = power = 0.0
+        count = 0
+        for signal, past in batches:
+            lost += float(model.loss(signal, past, reduction="sum", **how))
+            power += float(past.square().sum())
+            count += past.numel()
         return {"loss": lost / count, "error": (lost / power) ** 0.5}

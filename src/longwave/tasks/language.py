@@ -6,7 +6,7 @@ import lzma
 import math
 import os
 import zlib
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ class Language:
     preset: ClassVar[str] = "lm"
     plan: ClassVar[dict[str, Any]] = {}
     model: ClassVar[dict[str, Any]] = {}
+    metric: ClassVar[str] = "bits_per_byte"
+    better: ClassVar[Literal["higher", "lower"]] = "lower"
     decides: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -40,9 +42,9 @@ class Language:
         data: str | None = None,  # a text file, folder or pattern; None: the source of Python's library
     ) -> None:
         self.data, self.context = data and os.path.abspath(os.path.expanduser(data)), context
-        self.train, self.valid = standard_library() if data is None else read_text(data).split()
+        self.train, self.valid, self.unseen = standard_library() if data is None else read_text(data).split()
         whose = "the embedded corpus" if data is None else data
-        for name, text in (("training", self.train), ("validation", self.valid)):
+        for name, text in (("training", self.train), ("validation", self.valid), ("test", self.unseen)):
             if len(text) < context + 1:
                 raise UserError(f"the {name} text of {whose} has {len(text)} bytes, too few for a context "
                                 f"of {context}: give more text or a smaller --context")  # fmt: skip
@@ -75,26 +77,32 @@ class Language:
         return model.loss(tokens, target, reduction="sum", **how), torch.tensor(target.numel())
 
     def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
-        """Every byte of the validation text once, each from at least half a context (the first from what there is)."""
+        return self._judge(model, self.valid, QUICK if quick else None, **how)
+
+    def test(self, model: Any, **how: Any) -> dict[str, float]:
+        return self._judge(model, self.unseen, None, **how)
+
+    def _judge(self, model: Any, text: Text, windows: int | None, **how: Any) -> dict[str, float]:
+        """Every byte of a text once, each from at least half a context (the first from what there is)."""
         device = next(model.parameters()).device
         half = max(1, self.context // 2)
-        starts = np.arange(0, len(self.valid) - 1, half)
-        starts = starts[:: max(1, len(starts) // QUICK)] if quick else starts
+        starts = np.arange(0, len(text) - 1, half)
+        starts = starts[:: max(1, len(starts) // windows)] if windows else starts
         total, count = 0.0, 0
         batches = min(len(starts), max(1, len(starts) * self.context // AT_ONCE))
         for some in np.array_split(starts, batches):
-            windows = [self._window(int(start), half) for start in some]
-            tokens, target = (torch.from_numpy(np.stack(each)).to(device) for each in zip(*windows, strict=True))
+            pairs = [self._window(text, int(start), half) for start in some]
+            tokens, target = (torch.from_numpy(np.stack(each)).to(device) for each in zip(*pairs, strict=True))
             losses = model.loss(tokens, target, reduction="none", **how)
             total += float(losses.sum(dtype=torch.float64))
             count += int((target != IGNORE).sum())
         loss = total / max(1, count)
         return {"loss": loss, "bits_per_byte": loss / math.log(2)}
 
-    def _window(self, start: int, half: int) -> tuple[np.ndarray, np.ndarray]:
+    def _window(self, text: Text, start: int, half: int) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets for the bytes start + 1 ... start + half, with what comes before them as context."""
         begin = max(0, start + half - self.context)
-        piece = self.valid[begin : start + half + 1].astype(np.int64)
+        piece = text[begin : start + half + 1].astype(np.int64)
         tokens, target = piece[:-1], piece[1:].copy()
         target[: start - begin] = IGNORE
         short = self.context - len(tokens)

@@ -25,6 +25,7 @@ class Masked(Language):
     """The text, windows and splits of next-byte prediction, with another question."""
 
     preset = "masked_lm"
+    metric = "bits_per_masked_byte"
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Masked(Language):
         self.seed = seed
         self.windows = Windows(self.train, context, batch, seed)
         self.held_out = Windows(self.valid, context, 16, seed=0)
+        self.tested = Windows(self.unseen, context, 16, seed=0)
 
     @property
     def quick_share(self) -> float:
@@ -66,10 +68,17 @@ class Masked(Language):
         return model.loss(tokens, target, reduction="sum", **how), (target != IGNORE).sum()
 
     def validate(self, model: Any, *, quick: bool = False, **how: Any) -> dict[str, float]:
+        return self._guess(model, self.held_out, QUICK if quick else VALIDATION, **how)
+
+    def test(self, model: Any, **how: Any) -> dict[str, float]:
+        return self._guess(model, self.tested, VALIDATION, **how)
+
+    def _guess(self, model: Any, windows: Windows, count: int, **how: Any) -> dict[str, float]:
         device = next(model.parameters()).device
+        steps = -(-min(count, windows.count) // windows.batch)
         total, count = 0.0, 0
-        for step in range(-(-min(QUICK if quick else VALIDATION, self.held_out.count) // self.held_out.batch)):
-            tokens, target = (t.to(device) for t in self._hide(self.held_out.at(step), (0, step)))
+        for step in range(steps):
+            tokens, target = (t.to(device) for t in self._hide(windows.at(step), (0, step)))
             total += float(model.loss(tokens, target, reduction="sum", **how))
             count += int((target != IGNORE).sum())
         return {"loss": total / max(1, count), "bits_per_masked_byte": total / max(1, count) / math.log(2)}
