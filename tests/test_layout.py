@@ -13,7 +13,7 @@ FLOORS = (  # from the ground up; a room may use what stands on lower floors, an
     {"allocator", "ops"},
     {"parts"},
     {"mixers"},
-    {"models"},
+    {"models", "hf"},
     {"laws", "data"},
     {"tasks"},
     {"train"},
@@ -79,6 +79,8 @@ def test_a_mixer_is_a_small_file_that_explains_itself(file):
 def test_the_core_imports_nothing_heavy():
     allowed = {"torch", "numpy", "safetensors", "jaxtyping", "longwave"}
     for file in FILES:
+        if room(file) == "hf":  # nothing but classes of transformers; imported by who wants these
+            continue
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for node in tree.body:  # at the top of the file, so that importing it would fail
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

@@ -265,10 +265,10 @@ def test_any_config_is_read_or_told_apart(name, tmp_path):
                 lw.load(tmp_path)
 
 
-def test_what_no_family_has_is_not_exported(tmp_path):
+def test_what_no_family_has_is_not_published(tmp_path):
     lw.save(lw.create_model("lm", mixer="gla", d_model=8, n_layers=1), tmp_path / "run")
     with pytest.raises(UserError, match="no family that transformers knows"):
-        weights.export(tmp_path / "run", tmp_path / "out")
+        weights.export(tmp_path / "run", tmp_path / "out", "gguf")
     lw.save(lw.create_model("lm", d_model=8, n_layers=1), tmp_path / "attention")
     assert weights.export(tmp_path / "attention", tmp_path / "llama").family == "llama"
     with pytest.raises(UserError, match="new or empty"):

@@ -22,7 +22,8 @@ from longwave.files import write_whole
 from longwave.models import store
 from longwave.models.language_model import LanguageModel
 from longwave.models.model import Model
-from longwave.models.weights import families
+from longwave.models.weights import families, own
+from longwave.models.weights.byte_tokenizer import write_bytes
 from longwave.models.weights.config import Config, read_config
 from longwave.models.weights.gguf import open_gguf, write_beside, write_gguf
 from longwave.models.weights.hub import fetch
@@ -39,6 +40,11 @@ BESIDE = (
     "chat_template.jinja",
 )
 FORMATS = ("hf", "safetensors", "gguf")
+BYTES = 256  # tokens of a model that has no tokenizer
+
+
+class Unpublished(UserError):
+    """No published family has this architecture."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ class Report:
         far = "transformers is not installed: logits were not compared"
         if self.difference is not None:
             far = f"logits differ from those of transformers by at most {self.difference:.1e}"
-        return f"{self.family}: {self.matched} tensors matched, 0 missing, 0 unexpected; {far}"
+        opens = "; it opens in transformers after `import longwave.hf`" if self.family in own.TYPES else ""
+        return f"{self.family}: {self.matched} tensors matched, 0 missing, 0 unexpected; {far}{opens}"
 
 
 def load(path: str | Path) -> Model:
@@ -80,7 +87,8 @@ def bring(path: str | Path, out: str | Path) -> Report:
 def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32") -> Report:
     """Write a model of ours as a folder that transformers opens, as bare tensors under its published names, or as GGUF.
 
-    `dtype` is that of the matrices in a GGUF file. Its report compares with the model that was read back from it.
+    Where no published family has its architecture, transformers opens it after `import longwave.hf`. `dtype` is that
+    of the matrices in a GGUF file. Its report compares with the model that was read back from it.
     """
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}: {nearest(to, FORMATS)}")
@@ -91,6 +99,8 @@ def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32"
     with new_folder(out) as folder:
         family, matched = write_hf(model, folder)
         _copy_beside(model.home or found, folder)
+        if getattr(model.embed, "num_embeddings", 0) == BYTES and not (folder / "tokenizer.json").exists():
+            write_bytes(folder)
         report = Report(family, matched, difference(model, folder))
         if to == "safetensors":
             (folder / "config.json").unlink()
@@ -116,7 +126,7 @@ def _home(found: Path, model: Model) -> Path:
     return folder
 
 
-def read(path: Path) -> tuple[LanguageModel, str, int]:
+def read(path: Path) -> tuple[Model, str, int]:
     """The model, the name of its family, and how many tensors of theirs it was made of."""
     source = open_gguf(path) if path.suffix == ".gguf" else open_source(path)
     family, config = _recognise(source)
@@ -126,7 +136,7 @@ def read(path: Path) -> tuple[LanguageModel, str, int]:
     parts = {name: piece(part) for name, part in family.names(model).items()}
     empty = model.state_dict()
     wanted = {theirs: tuple(t.shape) for name in empty for theirs, t in parts[name].write(empty[name])}
-    _tidy(source, family, wanted, tied=model.unembed is None)
+    _tidy(source, family, wanted, tied=getattr(model, "unembed", None) is None)
     check_tensors(source, wanted)
     made = {}
     for name, meta in empty.items():
@@ -140,7 +150,11 @@ def write_hf(model: Model, folder: Path) -> tuple[str, int]:
     """Write config.json and model.safetensors; the family's name, and how many tensors it has."""
     import safetensors.torch
 
-    values, theirs = published(model)
+    try:
+        values, theirs = published(model)
+    except Unpublished:
+        values = own.config(model)
+        theirs = {own.PREFIX + name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
     text = json.dumps(values, indent=2) + "\n"
     write_whole(folder / "config.json", lambda file: file.write_text(text, encoding="utf-8"))
     write_whole(folder / "model.safetensors", lambda file: safetensors.torch.save_file(theirs, file, {"format": "pt"}))
@@ -167,7 +181,7 @@ def all_families() -> list[Any]:
 
 
 def _types() -> dict[str, Any]:
-    return {kind: family for family in all_families() for kind in family.TYPES}
+    return {kind: family for family in [*all_families(), own] for kind in family.TYPES}
 
 
 def _ours(path: Path) -> bool:
@@ -226,7 +240,7 @@ def _renamer(family: Any) -> Callable[[str], str]:
     return rename
 
 
-def _on_meta(spec: Spec, where: str) -> LanguageModel:
+def _on_meta(spec: Spec, where: str) -> Model:
     """The model without its memory: what sizes it calls for."""
     try:
         with torch.device("meta"):
@@ -235,7 +249,6 @@ def _on_meta(spec: Spec, where: str) -> LanguageModel:
         raise UserError(f"{where}: {problem}") from problem
     except (RuntimeError, OverflowError, TypeError, ValueError) as problem:
         raise UserError(f"{where}: no model has these sizes ({str(problem).splitlines()[0]})") from problem
-    assert isinstance(model, LanguageModel)
     return model
 
 
@@ -259,17 +272,17 @@ def _family_of(model: Model) -> tuple[Any, dict[str, Any]]:
             return family, {**values, "architectures": [family.TYPES[kind]], "dtype": "float32"}
         reasons.append(f"a {kind} has another {reason}")
     nearly = f" ({'; '.join(reasons)})" if reasons else ""
-    raise UserError(f"no family that transformers knows has this architecture{nearly}")
+    raise Unpublished(f"no family that transformers knows has this architecture{nearly}")
 
 
-def _compare(model: LanguageModel) -> float | None:
+def _compare(model: Model) -> float | None:
     """Against transformers, by way of what we would export."""
     with tempfile.TemporaryDirectory() as folder:
         write_hf(model, Path(folder))
         return difference(model, Path(folder))
 
 
-def _check_tokenizer(folder: Path, model: LanguageModel) -> None:
+def _check_tokenizer(folder: Path, model: Model) -> None:
     file = folder / "tokenizer.json"
     if not file.exists():
         return
@@ -278,6 +291,7 @@ def _check_tokenizer(folder: Path, model: LanguageModel) -> None:
         vocab = found["model"]["vocab"]
         ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab))
         most = max([*ids, *(each["id"] for each in found.get("added_tokens") or [])], default=-1)
+        assert isinstance(model.embed, torch.nn.Embedding)
         size = model.embed.num_embeddings
         if most >= size:
             raise UserError(f"{file} has the token {most}, the model has {size} tokens: they do not belong together")

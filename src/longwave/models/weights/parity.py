@@ -10,6 +10,8 @@ import torch
 from longwave import mixers
 from longwave.models.language_model import LanguageModel
 from longwave.models.model import Model
+from longwave.models.weights import own
+from longwave.models.weights.config import read_config
 from longwave.registry import schema
 from longwave.spec import Spec
 
@@ -24,11 +26,12 @@ def difference(model: Model, folder: Path) -> float | None:
     import transformers
     from transformers.utils import logging
 
-    assert isinstance(model, LanguageModel)
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
+        if read_config(folder / "config.json")["model_type"] in own.TYPES:
+            return _from_own(model, folder)
         config = transformers.AutoConfig.from_pretrained(folder)
         if hasattr(config, "rescale_every"):
             config.rescale_every = 0  # would divide their weights in place
@@ -38,6 +41,17 @@ def difference(model: Model, folder: Path) -> float | None:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+    return _apart(model, theirs)
+
+
+def _from_own(model: Model, folder: Path) -> float:
+    from longwave.hf import open_folder
+
+    return _apart(model, open_folder(folder))
+
+
+def _apart(model: Model, theirs: Any) -> float:
+    assert isinstance(model.embed, torch.nn.Embedding)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(model.embed.num_embeddings, (2, 12), generator=generator)
     with torch.no_grad():
