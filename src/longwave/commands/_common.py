@@ -12,11 +12,11 @@ from longwave.registry import REQUIRED, Option, schema
 OPS = Path(__file__).parents[1] / "ops"
 
 
-def print_metrics(metrics: dict[str, float], task: Any) -> None:
-    print("\nvalidation")
+def print_metrics(metrics: dict[str, float], task: Any, split: str = "validation") -> None:
+    print(f"\n{split}")
     for name, value in metrics.items():
         print(f"  {name.replace('_', ' '):22s} {value:.4f}")
-    if "bits_per_byte" in metrics:
+    if "bits_per_byte" in metrics and split == "validation":
         for name, value in task.baselines().items():
             print(f"  {name + ' needs':22s} {value:.4f}  bits per byte on the same text")
 

@@ -15,6 +15,7 @@ def run(argv: Sequence[str]) -> None:
     flags = [
         Option("data", str | None, None, "other text: a file, a folder or a pattern"),
         Option("context", int | None, None, "tokens that a prediction may see; None: as in training"),
+        Option("test", bool, False, "on the test split, which neither training nor its validations saw"),
         Option("json", bool, False, "print JSON"),
     ]
     words, how = parse("eval", argv, [Group("judge", "on what", flags)], [word("run", REQUIRED, "a run of training")])
@@ -31,9 +32,9 @@ def run(argv: Sequence[str]) -> None:
     task: Any = tasks.create(about.task["task"], options, context=plan.context, batch=plan.batch, seed=plan.seed)
     model = load(words["run"]).eval()
     with torch.no_grad():
-        metrics = task.validate(model)
+        metrics = task.test(model) if how["test"] else task.validate(model)
     if how["json"]:
-        baselines = {"baselines": task.baselines()} if "bits_per_byte" in metrics else {}
+        baselines = {"baselines": task.baselines()} if "bits_per_byte" in metrics and not how["test"] else {}
         print(json.dumps({**metrics, **baselines}))
     else:
-        print_metrics(metrics, task)
+        print_metrics(metrics, task, "test" if how["test"] else "validation")

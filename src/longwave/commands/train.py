@@ -70,6 +70,8 @@ def _run(trainer: Any, tensorboard: bool) -> int:
     folder, task = trainer.folder, trainer.task
     print(f"{trainer.model.n_parameters:,} parameters, {trainer.steps} steps on {trainer.device}"
           f"{' in bf16' if trainer.half else ''}; the run is in {folder}", file=sys.stderr)  # fmt: skip
+    if "source" in task.describe():
+        print(f"data: {task.describe()['source']}", file=sys.stderr)
     outcome = trainer.run(tensorboard=tensorboard)
     print(f"at most {most() / 2**30:.2f} GiB of memory", file=sys.stderr)
     again = f"longwave train --resume {shlex.quote(str(folder))}"

@@ -35,11 +35,12 @@ class Branch(Mixer):
     """
 
     def __init__(
-        self, d_model: int, mixer: Mixer, *, norm: str | Spec = "rms", residual: Residual = "pre", dropout: float = 0.0
-    ) -> None:
+        self, d_model: int, mixer: Mixer, *, norm: str | Spec = "rms", residual: Residual = "pre", dropout: float = 0.0,
+        tied_dropout: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         choose("residual", residual, dict.fromkeys(("pre", "post", "sandwich", "none")))
-        self.mixer, self.residual, self.dropout = mixer, residual, dropout
+        self.mixer, self.residual, self.dropout, self.tied_dropout = mixer, residual, dropout, tied_dropout
         self.norm = make_norm(norm, d_model)
         self.norm_out = make_norm(norm, d_model) if residual == "sandwich" else None
         self.causal, self.continuous, self.growth = mixer.causal, mixer.continuous, mixer.growth
@@ -56,7 +57,12 @@ class Branch(Mixer):
         y, state = self.mixer(x if self.residual == "post" else self.norm(x), state, lengths, dt, handed)
         if self.norm_out is not None:
             y = self.norm_out(y)
-        y = F.dropout(y, self.dropout, self.training)
+        if self.dropout and self.training:
+            y = (
+                y * F.dropout(y.new_ones(len(y), 1, y.shape[2]), self.dropout)
+                if self.tied_dropout
+                else F.dropout(y, self.dropout)
+            )
         if self.residual == "none":
             return y, state
         return self.norm(x, y) if self.residual == "post" else x + y, state
@@ -115,17 +121,21 @@ class Backbone(Stack):
         norm: str | Spec = "rms",
         residual: Residual = "pre",
         dropout: float = 0.0,
+        tied_dropout: bool = False,
+        last_norm: str | Spec | None = None,
         init_std: float | None = None,
     ) -> None:
         self.reversible = residual == "reversible"
         alone = "none" if self.reversible else residual
-        wrap = functools.partial(_branch, d_model, dict(norm=norm, residual=alone, dropout=dropout))
+        wrap = functools.partial(
+            _branch, d_model, dict(norm=norm, residual=alone, dropout=dropout, tied_dropout=tied_dropout)
+        )
         super().__init__([Stack([wrap(spec) for spec in _flat(block)]) for block in blocks])
         if self.takes:
             raise UserError(f"a layer takes {', '.join(map(repr, self.takes))}, which no layer before it gives")
         if self.reversible and self.gives:
             raise UserError("a reversible model computes its layers one by one again: none can hand on what it gives")
-        self.norm = make_norm("none" if residual == "post" else norm, d_model)
+        self.norm = make_norm(last_norm or ("none" if residual == "post" else norm), d_model)
         if init_std is not None:
             _initialise(self, init_std, n_branches=sum(len(block.parts()) for block in self.parts()))
 

@@ -22,6 +22,7 @@ from longwave.mixer import ends, valid
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import last_tokens, zero_pads
 from longwave.parts.linear import Linear
+from longwave.parts.norm import make_norm
 from longwave.registry import check_options
 from longwave.spec import Spec
 from longwave.state import Empty, State
@@ -89,9 +90,12 @@ class Pool(nn.Module):
 
 
 class Classify(Head):
-    def __init__(self, d_model: int, *, n_classes: int, pool: Literal["mean", "last"] = "mean") -> None:
+    def __init__(
+        self, d_model: int, *, n_classes: int, pool: Literal["mean", "last"] = "mean", norm: str | Spec = "none"
+    ) -> None:
         super().__init__()
         self.pool = Pool(d_model, pool=pool)
+        self.norm = make_norm(norm, d_model)
         self.out = Linear(d_model, n_classes)
 
     def init_state(self, batch: int) -> Pooled:
@@ -101,11 +105,11 @@ class Classify(Head):
         self, h: Tensor, state: Pooled | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Pooled | None]:
         pooled, state = self.pool(h, state, lengths)
-        return self.out(pooled), state
+        return self.out(self.norm(pooled)), state
 
     def loss(self, h: Tensor, target: Int[Tensor, " B"], lengths: Tensor | None = None, **how: Any) -> Tensor:
         pooled, _ = self.pool(h, None, lengths)
-        return cross_entropy(pooled, self.out.weight, target, self.out.bias, **how)
+        return cross_entropy(self.norm(pooled), self.out.weight, target, self.out.bias, **how)
 
 
 class Regress(Classify):

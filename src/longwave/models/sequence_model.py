@@ -28,17 +28,26 @@ class SequenceModel(Model):
         d_input: int | None = None,  # numbers a frame, where it is frames
         norm: str = "rms",  # rms, layer, gain or none
         residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
+        last_norm: str | None = None,  # of the backbone's output; None: as norm says
         dropout: float = 0.0,  # of embeddings and branches, in training
+        tied_dropout: bool = False,  # of a branch whole channels of a sequence are dropped, not single numbers
         init_std: float | None = None,  # of all matrices at the start; None: each mixer's own
     ) -> None:
         super().__init__()
         if (vocab is None) == (d_input is None):
             raise UserError("a SequenceModel reads tokens or frames: give vocab or d_input, one of them")
         check_positive(d_model=d_model, size=vocab or d_input or 0)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.0 if tied_dropout else dropout)
         self.embed = Linear(d_input, d_model) if d_input else nn.Embedding(vocab or 0, d_model)
         self.backbone = Backbone(
-            d_model, blocks=blocks, norm=norm, residual=residual, dropout=dropout, init_std=init_std
+            d_model,
+            blocks=blocks,
+            norm=norm,
+            residual=residual,
+            dropout=dropout,
+            tied_dropout=tied_dropout,
+            last_norm=last_norm,
+            init_std=init_std,
         )
         self.head = make_head(head, d_model)
         if isinstance(self.embed, nn.Embedding):

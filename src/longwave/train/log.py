@@ -39,7 +39,7 @@ class Report:
         self._log(step=done, **facts, seconds=round(seconds, 3))
         each = (seconds - self.first[1]) / max(1, done - self.first[0])
         speed = facts["targets"] / max(each, 1e-9)
-        self.screen.step(done, each * (self.steps - done), f"loss {facts['loss']:.4f}  {speed:,.0f} tokens/s")
+        self.screen.step(done, each * (self.steps - done), f"loss {facts['loss']:.4f}  {speed:,.0f} targets/s")
         if self.board:
             for name, value in facts.items():
                 self.board.add_scalar(name, value, done)

@@ -1,6 +1,6 @@
 """Encoders and classifiers of whole sequences."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from longwave.models.presets._layers import Mixers, layers
 from longwave.spec import Spec
@@ -33,15 +33,23 @@ def classifier(
     d_input: int | None = None,  # numbers a frame, where it is frames
     head: Literal["classify", "tag", "regress", "predict"] = "classify",  # a class a sequence or token, or numbers
     pool: Literal["mean", "last"] = "mean",  # how a sequence becomes one vector
+    norm: Literal["rms", "layer"] = "rms",  # of branches and of the last layer's output
+    pool_norm: Literal["before", "after"] = "before",  # where that last norm stands: before or after pooling
     dropout: float = 0.0,  # of embeddings and branches, in training
+    tied_dropout: bool = False,  # of a branch whole channels of a sequence are dropped, not single numbers
 ) -> Spec:
     """Any mixer as a classifier, tagger or regressor of sequences."""
     blocks = layers(mixer, n_layers, ffn)
     if bidirectional:
         blocks = [[Spec("bidirectional", mixer=reads), *beside] for reads, *beside in blocks]
-    top = Spec(head, n_classes=n_classes) if head in ("tag", "predict") else Spec(head, n_classes=n_classes, pool=pool)
-    return Spec("sequence_model", d_model=d_model, vocab=vocab, d_input=d_input, dropout=dropout, head=top,
-                blocks=blocks)  # fmt: skip
+    pooled: dict[str, Any] = {} if head in ("tag", "predict") else {"pool": pool}
+    more: dict[str, Any] = {"norm": norm} if norm != "rms" else {}
+    if pooled and pool_norm == "after":
+        pooled["norm"], more["last_norm"] = norm, "none"
+    if tied_dropout:
+        more["tied_dropout"] = True
+    return Spec("sequence_model", d_model=d_model, vocab=vocab, d_input=d_input, dropout=dropout,
+                head=Spec(head, n_classes=n_classes, **pooled), blocks=blocks, **more)  # fmt: skip
 
 
 def wavegan(
