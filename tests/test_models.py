@@ -48,12 +48,16 @@ TINY = {
     "rwkv7": dict(d_model=8, n_layers=2, n_heads=2, vocab=40),
     "masked_lm": dict(d_model=8, n_layers=2),
     "classifier": dict(d_model=8, n_layers=2, vocab=40, n_classes=3),
+    "vit": dict(d_model=8, n_layers=2, n_heads=2, size=8, patch=4, channels=1, n_classes=3),
+    "resnet18": dict(depths=(1, 1), width=4, channels=1, n_classes=3),
+    "resnet50": dict(depths=(1, 1), width=4, channels=1, n_classes=3),
     "wavegan": dict(n_classes=3, n_samples=64, width=4),
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
 TRANSLATION = ("transformer", "transformer_big")
-LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier", "wavegan", *TRANSLATION)]
+IMAGES = ("vit", "resnet18", "resnet50")
+LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier", "wavegan", *TRANSLATION, *IMAGES)]
 
 
 def tiny(name, **options):
@@ -103,7 +107,11 @@ def test_loss_is_that_of_the_logits(name):
 @pytest.mark.parametrize("name", TINY)
 def test_save_and_load(name, tmp_path):
     model = tiny(name)
-    tokens = torch.randn(2, 6, 1) if name == "wavegan" else torch.randint(40, (2, 6))
+    tokens = torch.randint(40, (2, 6))
+    if name == "wavegan":
+        tokens = torch.randn(2, 6, 1)
+    if name in IMAGES:
+        tokens = torch.randn(2, 1, 8, 8)
 
     def answer(model):
         return model(tokens, model.init_state(tokens) if name in TRANSLATION else None)[0]
@@ -146,6 +154,9 @@ def test_published_sizes():
     assert published("mamba") == 129_135_360
     assert published("rwkv4") == 169_342_464
     assert published("rwkv7") == 191_034_624
+    assert published("vit") == 86_567_656
+    assert published("resnet18") == 11_689_512
+    assert published("resnet50") == 25_557_032
     assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
     assert published("transformer_big") == pytest.approx(213e6, rel=0.01)
 

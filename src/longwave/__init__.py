@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from longwave.mixers import register as register_mixer
     from longwave.models import create as create_model
     from longwave.models import names as list_models
+    from longwave.models.backbones import backbone as backbone
     from longwave.models.store import save as save
     from longwave.models.weights import load as load
     from longwave.record import aux_loss as aux_loss
@@ -53,6 +54,7 @@ _HOME = {
     "UserError": "errors:UserError",
     "aux_loss": "record:aux_loss",
     "aux_losses": "record:aux_losses",
+    "backbone": "models.backbones:backbone",
     "check": "laws:check",
     "chunked": "chunked:chunked",
     "create_mixer": "mixers:create",

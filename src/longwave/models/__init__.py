@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from longwave.models.model import Model
 
 CLASSES = {
+    "image_model": "ImageModel",
     "language_model": "LanguageModel",
+    "resnet": "ResNet",
     "seq2seq": "Seq2Seq",
     "sequence_model": "SequenceModel",
     "wavegan_discriminator": "WaveGANDiscriminator",
