@@ -11,9 +11,10 @@ from longwave.registry import REQUIRED, Option
 def run(argv: Sequence[str]) -> None:
     """Write a model under its published names, and say what was compared."""
     flags = [
-        Option("to", Literal["hf", "safetensors", "gguf"], "hf", "with the config of transformers; bare tensors; GGUF"),
+        Option("to", Literal["hf", "safetensors", "gguf", "pth"], "hf",
+               "with the config of transformers; bare tensors; GGUF; a .pth as RWKV's authors write it"),
         Option("dtype", Literal["f32", "f16", "bf16", "q8_0"], "f32", "of the matrices in a GGUF file"),
-    ]
+    ]  # fmt: skip
     positional = [
         word("run", REQUIRED, "a run, or a folder that holds a model"),
         word("out", REQUIRED, "the new folder"),

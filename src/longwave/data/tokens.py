@@ -1,6 +1,7 @@
 """Tokens and text. By default a token is a byte, so every text has tokens and every token stream is bytes.
 
-Imported models bring a tokenizer.json, which lies beside their weights and is read by the `tokenizers` package.
+Imported models bring a tokenizer.json, which lies beside their weights and is read by the `tokenizers` package, or the
+vocabulary of RWKV's "world" models.
 """
 
 import codecs
@@ -11,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from longwave.data.text import END
 from longwave.errors import UserError
+from longwave.models.weights.world import WORLD, read_words
 
 
 @runtime_checkable
@@ -36,8 +38,12 @@ class Tokens(Protocol):
 
 def tokens_of(home: Path | None) -> Tokens:
     """The tokenizer in a model's folder; bytes where there is none."""
-    file = home / "tokenizer.json" if home is not None else None
-    return Pieces(file) if file is not None and file.is_file() else Bytes()
+    if home is None:
+        return Bytes()
+    if (home / "tokenizer.json").is_file():
+        return Pieces(home / "tokenizer.json")
+    worlds = sorted(home.glob(WORLD))
+    return World(worlds[-1]) if worlds else Bytes()
 
 
 class Bytes:
@@ -58,20 +64,58 @@ class Bytes:
         return bytes(tokens).decode("utf-8", errors="replace")
 
     def decoder(self, after: Sequence[int] = ()) -> "ByteStream":
-        return ByteStream()
+        return ByteStream([bytes([i]) for i in range(256)])
 
 
 class ByteStream:
     """Decodes token by token: gives out characters as soon as their last byte is there."""
 
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self._words, self._decoder = words, codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def add(self, token: int) -> str:
-        return self._decoder.decode(bytes([token]))
+        return self._decoder.decode(self._words[token] if token < len(self._words) else b"")
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
+
+
+class World:
+    """RWKV's vocabulary of strings of bytes: a text becomes the longest word that it begins with, and so does the rest.
+
+    0 stands before and between documents.
+    """
+
+    ends = frozenset({END})
+
+    def __init__(self, file: Path) -> None:
+        self._ids = read_words(file)
+        self.size = max(self._ids.values()) + 1
+        self._words = [b""] * self.size
+        lengths: dict[bytes, set[int]] = {}
+        for word, i in self._ids.items():
+            self._words[i] = word
+            lengths.setdefault(word[:2], set()).add(len(word))
+        self._longest_first = {head: sorted(found, reverse=True) for head, found in lengths.items()}
+
+    def encode(self, text: str) -> list[int]:
+        data, at, found = text.encode("utf-8", errors="surrogateescape"), 0, []
+        while at < len(data):
+            lengths = (*self._longest_first.get(data[at : at + 2], ()), 1)
+            n = next(n for n in lengths if data[at : at + n] in self._ids)
+            found.append(self._ids[data[at : at + n]])
+            at += n
+        return found
+
+    def prompt(self, text: str) -> list[int]:
+        return [END, *self.encode(text)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        stream = self.decoder()
+        return "".join(map(stream.add, tokens)) + stream.finish()
+
+    def decoder(self, after: Sequence[int] = ()) -> ByteStream:
+        return ByteStream(self._words)
 
 
 class Pieces:

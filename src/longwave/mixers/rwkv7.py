@@ -41,9 +41,8 @@ class Board(State):
 class Thin(nn.Module):
     """W2 f(W1 x) + bias; W1 starts at zero."""
 
-    def __init__(self, d_model: int, *, rank: float, inner: nn.Module, bias: Tensor | None = None) -> None:
+    def __init__(self, d_model: int, *, width: int, inner: nn.Module, bias: Tensor | None = None) -> None:
         super().__init__()
-        width = max(32, 32 * round(rank / 32))
         self.down, self.inner = Linear(d_model, width, bias=False), inner
         self.up = Linear(width, d_model, bias=bias is not None)
         nn.init.zeros_(self.down.weight)
@@ -72,23 +71,29 @@ class RWKV7(Mixer):
         n_heads: int = 4,  # heads, each with a state of its own
         first: bool = True,  # the first of its kind in a stack: gives its value to the later ones, which take it
         depth: float = 0.0,  # how deep it stands, from 0 to 1: decays and mixing start accordingly
+        ranks: tuple[int, ...] | None = None,  # widths of the thin matrices of decay, rate, value and gate
+        eps: float = 1e-5,  # of the heads' norm, a channel of a head
     ) -> None:
         super().__init__()
         check_divides("n_heads", n_heads, "d_model", d_model)
         if n_heads == d_model:
             raise UserError(f"a key of one channel has no direction: n_heads must be below d_model, got {n_heads}")
-        self.n_heads = n_heads
+        self.n_heads, self.eps = n_heads, eps
         self.gives, self.takes = (("rwkv7 value",), ()) if first else ((), ("rwkv7 value",))
         d, shallow, channel = d_model, 1 - depth, torch.arange(d_model)
         start = (channel / d)[None] ** (torch.tensor([[0.2], [0.9], [0.9], [0.4], [0.9], [0.2]]) * shallow)
         start = 1 - start - depth * torch.tensor([[0], [0], [0.4], [0.6], [0], [0]])
         self.mu = nn.Parameter(start)
         root = math.sqrt(d)
+        if ranks is None:
+            ranks = tuple(max(32, 32 * round(r / 32)) for r in (1.8 * root, 1.8 * root, 1.3 * root, 0.6 * d**0.8))
+        if len(ranks) != 4 or min(ranks) < 1:
+            raise UserError(f"ranks must be four widths (of decay, rate, value and gate), got {ranks}")
         speed = -6.5 + 5 * (channel / max(1, d - 1)) ** (0.85 + depth**0.5)
-        self.decay = Thin(d, rank=1.8 * root, inner=nn.Tanh(), bias=speed)
-        self.rate = Thin(d, rank=1.8 * root, inner=nn.Identity(), bias=torch.zeros(d))
-        self.mix_value = None if first else Thin(d, rank=1.3 * root, inner=nn.Identity(), bias=torch.ones(d))
-        self.gate = Thin(d, rank=0.6 * d**0.8, inner=nn.Sigmoid())
+        self.decay = Thin(d, width=ranks[0], inner=nn.Tanh(), bias=speed)
+        self.rate = Thin(d, width=ranks[1], inner=nn.Identity(), bias=torch.zeros(d))
+        self.mix_value = None if first else Thin(d, width=ranks[2], inner=nn.Identity(), bias=torch.ones(d))
+        self.gate = Thin(d, width=ranks[3], inner=nn.Sigmoid())
         self.removed = nn.Parameter(torch.full((d,), 0.85))
         self.slowed = nn.Parameter(torch.ones(d))
         self.bonus = nn.Parameter(torch.zeros(n_heads, d // n_heads))
@@ -96,7 +101,7 @@ class RWKV7(Mixer):
         for layer, bound in ((self.r, 0.5), (self.k, 0.05), (self.v, 0.5)):
             nn.init.uniform_(layer.weight, -bound / root, bound / root)
             hint(layer, "weight", own_init=True)
-        self.norm = HeadNorm(n_heads, d // n_heads, eps=1e-5 * (d // n_heads))
+        self.norm = HeadNorm(n_heads, d // n_heads, eps=eps * (d // n_heads))
         hint(self, "mu", decay=False, own_init=True)
         hint(self, "bonus", decay=False)
         hint(self.out, "weight", residual=True)

@@ -30,6 +30,7 @@ from longwave.models.weights.hub import fetch
 from longwave.models.weights.names import piece
 from longwave.models.weights.parity import difference, unlike
 from longwave.models.weights.source import Source, check_tensors, open_source
+from longwave.models.weights.world import WORLD, read_words
 from longwave.spec import Spec
 
 BESIDE = (
@@ -39,7 +40,7 @@ BESIDE = (
     "generation_config.json",
     "chat_template.jinja",
 )
-FORMATS = ("hf", "safetensors", "gguf")
+FORMATS = ("hf", "safetensors", "gguf", "pth")
 BYTES = 256  # tokens of a model that has no tokenizer
 
 
@@ -54,7 +55,7 @@ class Report:
     difference: float | None  # the largest between logits of theirs and ours; None: not compared
 
     def __str__(self) -> str:
-        far = "transformers is not installed: logits were not compared"
+        far = "logits were not compared: transformers is not installed or has no such model"
         if self.difference is not None:
             far = f"logits differ from those of transformers by at most {self.difference:.1e}"
         opens = "; it opens in transformers after `import longwave.hf`" if self.family in own.TYPES else ""
@@ -81,7 +82,7 @@ def bring(path: str | Path, out: str | Path) -> Report:
         store.save(model, folder)
         _copy_beside(home, folder)
         _keep_ends(home, folder)
-        return Report(family, matched, _compare(model))
+        return Report(family, matched, _compare(model, family))
 
 
 def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32") -> Report:
@@ -94,8 +95,8 @@ def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32"
         raise UserError(f"unknown format {to!r}: {nearest(to, FORMATS)}")
     found = fetch(path)
     model = load(found)
-    if to == "gguf":
-        return _export_gguf(model, out, dtype)
+    if to in ("gguf", "pth"):
+        return _export_file(model, out, to, dtype)
     with new_folder(out) as folder:
         family, matched = write_hf(model, folder)
         _copy_beside(model.home or found, folder)
@@ -107,13 +108,21 @@ def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32"
         return report
 
 
-def _export_gguf(model: Model, out: str | Path, dtype: str) -> Report:
-    values, tensors = published(model)
+def _export_file(model: Model, out: str | Path, to: str, dtype: str) -> Report:
+    values, tensors = published(model, only_of_transformers=to == "gguf")
+    kind, home = values["model_type"], model.home
+    if to == "pth" and not hasattr(_types()[kind], "PTH"):
+        raise UserError(f"a .pth is what the authors of RWKV write, this is {kind}")
     with new_folder(out) as folder, tempfile.TemporaryDirectory() as again:
-        file = folder / "model.gguf"
-        write_whole(file, lambda part: write_gguf(values, tensors, model.home or folder, part, dtype))
-        write_hf(read(file)[0], Path(again))
-        return Report(values["model_type"], len(tensors), difference(model, Path(again)))
+        file = folder / f"model.{to}"
+        if to == "gguf":
+            write_whole(file, lambda part: write_gguf(values, tensors, home or folder, part, dtype))
+        else:
+            rename = _renamer(_types()[kind].PTH)
+            write_whole(file, lambda part: torch.save({rename(n): t for n, t in tensors.items()}, part))
+            _copy_beside(home or folder, folder)
+        kind_again, _ = write_hf(read(file)[0], Path(again))
+        return Report(kind, len(tensors), difference(model, Path(again)) if kind_again == kind else None)
 
 
 def _home(found: Path, model: Model) -> Path:
@@ -161,9 +170,11 @@ def write_hf(model: Model, folder: Path) -> tuple[str, int]:
     return values["model_type"], len(theirs)
 
 
-def published(model: Model) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def published(model: Model, only_of_transformers: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The config and the tensors of a model as its family publishes them."""
     family, values = _family_of(model)
+    if only_of_transformers and values["architectures"] == [None]:
+        raise Unpublished(f"transformers has no {values['model_type']}")
     theirs: dict[str, Tensor] = {}
     parts = family.names(model)
     for name, ours in model.state_dict().items():
@@ -195,19 +206,19 @@ def _recognise(source: Source) -> tuple[Any, Config]:
     """The family, and the config as transformers would write it."""
     where = str(source.path if source.path.is_file() else source.path / "config.json")
     if source.config is None:
-        family = _types()["rwkv"]
-        if "blocks.0.att.time_decay" not in source.entries:
-            raise UserError(f"{source.path} is not an RWKV-4 checkpoint: it lacks the tensor 'blocks.0.att.time_decay'")
-        source.rename(_renamer(family))
-        shapes = {name: entry.shape for name, entry in source.entries.items()}
-        if len(shapes.get("rwkv.embeddings.weight", ())) != 2:
-            raise UserError(f"{source.path} lacks the matrix 'emb.weight'")
-        return family, Config(family.original(shapes), str(source.path))
+        by_mark = {family.MARK: family for family in all_families() if hasattr(family, "MARK")}
+        family = next((by_mark[mark] for mark in by_mark if mark in source.entries), None)
+        if family is None:
+            marks = " and ".join(map(repr, by_mark))
+            raise UserError(f"{source.path} is not an RWKV-4 or RWKV-7 checkpoint: it lacks the tensors {marks}")
+        values = family.original(source)
+        source.rename(_renamer(family.ORIGINAL))
+        return family, Config(values, str(source.path))
     values = source.config
     if "model_type" not in values and "ssm_cfg" in values:
         layer = values["ssm_cfg"].get("layer", "Mamba1") if isinstance(values["ssm_cfg"], dict) else ""
         family = _types()["mamba2" if layer == "Mamba2" else "mamba"]
-        source.rename(_renamer(family))
+        source.rename(_renamer(family.ORIGINAL))
         return family, Config(family.original(values), where)
     kind, known = values.get("model_type"), _types()
     if not isinstance(kind, str) or kind not in known:
@@ -231,9 +242,9 @@ def _tidy(source: Source, family: Any, wanted: dict[str, Any], tied: bool) -> No
         del source.entries[family.OUT]
 
 
-def _renamer(family: Any) -> Callable[[str], str]:
+def _renamer(patterns: dict[str, str]) -> Callable[[str], str]:
     def rename(name: str) -> str:
-        for pattern, new in family.ORIGINAL.items():
+        for pattern, new in patterns.items():
             name = re.sub(pattern, new, name)
         return name
 
@@ -275,24 +286,27 @@ def _family_of(model: Model) -> tuple[Any, dict[str, Any]]:
     raise Unpublished(f"no family that transformers knows has this architecture{nearly}")
 
 
-def _compare(model: Model) -> float | None:
-    """Against transformers, by way of what we would export."""
+def _compare(model: Model, family: str) -> float | None:
+    """Against transformers, by way of what we would export; it may not have the family."""
     with tempfile.TemporaryDirectory() as folder:
-        write_hf(model, Path(folder))
-        return difference(model, Path(folder))
+        written, _ = write_hf(model, Path(folder))
+        return difference(model, Path(folder)) if written == family else None
 
 
 def _check_tokenizer(folder: Path, model: Model) -> None:
-    file = folder / "tokenizer.json"
+    assert isinstance(model.embed, torch.nn.Embedding)
+    file, size = folder / "tokenizer.json", model.embed.num_embeddings
     if not file.exists():
+        for world in folder.glob(WORLD):
+            most = max(read_words(world).values())
+            if most >= size:
+                raise UserError(f"{world} has the token {most}, the model has {size}: they do not belong together")
         return
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         vocab = found["model"]["vocab"]
         ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab))
         most = max([*ids, *(each["id"] for each in found.get("added_tokens") or [])], default=-1)
-        assert isinstance(model.embed, torch.nn.Embedding)
-        size = model.embed.num_embeddings
         if most >= size:
             raise UserError(f"{file} has the token {most}, the model has {size} tokens: they do not belong together")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, KeyError, TypeError) as problem:
@@ -300,9 +314,9 @@ def _check_tokenizer(folder: Path, model: Model) -> None:
 
 
 def _copy_beside(home: Path, folder: Path) -> None:
-    for name in BESIDE:
-        if (home / name).is_file():
-            shutil.copyfile(home / name, folder / name)
+    for file in (*(home / name for name in BESIDE), *home.glob(WORLD)):
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
 
 
 def _keep_ends(home: Path, folder: Path) -> None:

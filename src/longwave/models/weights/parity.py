@@ -1,6 +1,7 @@
 """How a model compares: with another by its spec, and with transformers by its logits."""
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from longwave.registry import schema
 from longwave.spec import Spec
 
 TRAINING = {"dropout", "init_std", "depth", "dt_min", "dt_max", "balance", "capacity"}  # not of the trained model
-SIZES = ("n_", "d_", "dt_rank", "top_groups", "bias_out", "expand")  # None: worked out; the shapes say whether alike
+SIZES = ("n_", "d_", "dt_rank", "top_groups", "bias_out", "expand", "ranks")  # None: the shapes say whether alike
 
 
 def difference(model: Model, folder: Path) -> float | None:
@@ -67,7 +68,8 @@ def unlike(one: Model, two: Model) -> str:
     first, second = (dict(_options(model.spec, "")) for model in (one, two))
     for name in sorted(first.keys() | second.keys()):
         a, b = first.get(name), second.get(name)
-        if a != b and not (None in (a, b) and name.rpartition(".")[2].startswith(SIZES)):
+        last = re.sub(r"[.\d]+$", "", name).rpartition(".")[2]
+        if a != b and not (None in (a, b) and last.startswith(SIZES)):
             return f"{name.lstrip('.')}: {b!r} there, {a!r} here"
     return ""
 

@@ -49,6 +49,13 @@ class Source:
             raise UserError(f"{entry.file}: tensor {name!r} holds NaN or infinity")
         return t.float()
 
+    def matrix(self, name: str) -> tuple[int, int]:
+        """The sizes of one that must be there."""
+        shape = self.entries[name].shape if name in self.entries else ()
+        if len(shape) != 2:
+            raise UserError(f"{self.path} lacks the matrix {name!r}")
+        return shape[0], shape[1]
+
     def rename(self, change: Callable[[str], str]) -> None:
         renamed = {change(name): entry for name, entry in self.entries.items()}
         if len(renamed) < len(self.entries):

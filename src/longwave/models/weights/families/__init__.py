@@ -1,10 +1,11 @@
 """A published family a file: how its config and its tensors are named, to be read in both directions.
 
-    TYPES        its `model_type` in config.json: the class of transformers
+    TYPES        its `model_type` in config.json: the class of transformers, None where it has none
     PREFIX, OUT  what its tensors begin with, and the name of the output matrix
     spec(config)    our model of its config        config(model)    and back
     names(model)    what each of our tensors is made of
     ORIGINAL     where the authors' own checkpoints have other names: pattern, replacement
+    MARK, PTH    of an RWKV: a tensor that tells its authors' .pth apart; their names again, as in ORIGINAL
 
 `quantization_config` and the like are not here: a file holds plain numbers, or it is refused.
 """

@@ -7,15 +7,20 @@ from longwave.models.language_model import LanguageModel
 from longwave.models.presets import language
 from longwave.models.weights.config import Config, norm
 from longwave.models.weights.names import Names, Stacked, Through
+from longwave.models.weights.source import Source
 from longwave.spec import Spec
 
 TYPES = {"rwkv": "RwkvForCausalLM"}
-PREFIX, OUT = "rwkv.", "head.weight"
+PREFIX, OUT, MARK = "rwkv.", "head.weight", "blocks.0.att.time_decay"
 ORIGINAL = {
     r"^emb\.": "rwkv.embeddings.", r"^blocks\.0\.ln0\.": "rwkv.blocks.0.pre_ln.", r"^ln_out\.": "rwkv.ln_out.",
     r"^blocks\.(\d+)\.att\.": r"rwkv.blocks.\1.attention.", r"^blocks\.(\d+)\.ffn\.": r"rwkv.blocks.\1.feed_forward.",
     r"^blocks\.(\d+)\.ln": r"rwkv.blocks.\1.ln", r"\.time_mix_k$": ".time_mix_key",
     r"\.time_mix_v$": ".time_mix_value", r"\.time_mix_r$": ".time_mix_receptance",
+}  # fmt: skip
+PTH = {
+    r"^rwkv\.embeddings\.": "emb.", r"^rwkv\.blocks\.0\.pre_ln\.": "blocks.0.ln0.", r"^rwkv\.": "",
+    r"\.attention\.": ".att.", r"\.feed_forward\.": ".ffn.", r"\.time_mix_([kvr])[a-z]+$": r".time_mix_\1",
 }  # fmt: skip
 PARTS = {"0.mixer.decay": "attention.time_decay", "0.mixer.bonus": "attention.time_first",
          "0.mixer.k.weight": "attention.key.weight", "0.mixer.v.weight": "attention.value.weight",
@@ -43,10 +48,10 @@ def config(model: LanguageModel) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def original(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+def original(source: Source) -> dict[str, Any]:
     """The sizes that the tensors of a .pth have, as transformers would write them."""
-    layers = {int(found[1]) for name in shapes if (found := re.match(r"rwkv\.blocks\.(\d{1,4})\.", name))}
-    vocab, d_model = shapes["rwkv.embeddings.weight"]
+    layers = {int(found[1]) for name in source.entries if (found := re.match(r"blocks\.(\d{1,4})\.", name))}
+    vocab, d_model = source.matrix("emb.weight")
     return dict(model_type="rwkv", hidden_size=d_model, vocab_size=vocab, num_hidden_layers=len(layers))
 
 
