@@ -122,57 +122,71 @@ template <class Work> void shared(const GatedCell& x, Work work) {
     }
 }
 
-// U for a thread's blocks: for a block and a column of U, VW units of every gate.
+// There are registers for the sums of three gates at most: more are multiplied as first some, then the others.
+template <int GATES> constexpr int SOME = GATES > 3 ? GATES - GATES / 2 : GATES;
+
+// U for a thread's blocks: for a block, a column of U, VW units of some gates; then the same of the others.
 template <int GATES> void pack_forward(float* to, const GatedCell& x, const Share& s) {
     for (long block = s.block; block < s.end_block; block++)
         for (long g = 0; g < GATES; g++)
             for (long i = 0; i < VW; i++) {
                 const long unit = block * VW + i;
-                float* at = to + (block - s.block) * x.D * GATES * VW + g * VW + i;
+                const long first = g < SOME<GATES> ? 0 : SOME<GATES>, n = first ? GATES - first : SOME<GATES>;
+                float* at = to + (((block - s.block) * GATES + first) * x.D + g - first) * VW + i;
                 const float* row = x.U(g * x.D + std::min(unit, x.D - 1));
-                for (long k = 0; k < x.D; k++) at[k * GATES * VW] = unit < x.D ? row[k] : 0;
+                for (long k = 0; k < x.D; k++) at[k * n * VW] = unit < x.D ? row[k] : 0;
             }
 }
 
-// sums[i] += w^T x[i] for BT rows i: w is [n][LT][VW], sums [BT][LT][VW].
-template <int BT, int LT> INL void add_products(float* sums, const float* w, const float* const* x, long n) {
-    constexpr int WAYS = BT == 1 ? 2 : 1;  // side by side, for an addition takes four cycles
+// sums[i] += w^T x[i] for BT rows i: w is [n][LT][VW]; the sums of a row are `apart`.
+template <int BT, int LT> INL void add_products(float* sums, long apart, const float* w, const float* const* x, long n) {
+    constexpr int WAYS = (7 + BT * LT) / (BT * LT);  // side by side, for an addition takes four cycles on two ports
     vf sum[WAYS][BT][LT] = {};
-    for (int i = 0; i < BT; i++) for (int l = 0; l < LT; l++) sum[0][i][l] = ld(sums + (i * LT + l) * VW);
+    for (int i = 0; i < BT; i++) for (int l = 0; l < LT; l++) sum[0][i][l] = ld(sums + i * apart + l * VW);
     long k = 0;
     for (; k + WAYS <= n; k += WAYS)
-        #pragma GCC unroll 2
-        for (int way = 0; way < WAYS; way++)
-            #pragma GCC unroll 5
-            for (int l = 0; l < LT; l++) {
-                const vf each = ld(w + ((k + way) * LT + l) * VW);
-                #pragma GCC unroll 4
-                for (int i = 0; i < BT; i++) sum[way][i][l] += each * bc(x[i][k + way]);
+        #pragma GCC unroll 4
+        for (int way = 0; way < WAYS; way++) {
+            vf each[LT];
+            for (int l = 0; l < LT; l++) each[l] = ld(w + ((k + way) * LT + l) * VW);
+            #pragma GCC unroll 8
+            for (int i = 0; i < BT; i++) {
+                const vf one = bc(x[i][k + way]);
+                #pragma GCC unroll 3
+                for (int l = 0; l < LT; l++) sum[way][i][l] += each[l] * one;
             }
-    if (k < n)
+        }
+    for (; k < n; k++)
         for (int l = 0; l < LT; l++)
             for (int i = 0; i < BT; i++) sum[0][i][l] += ld(w + (k * LT + l) * VW) * bc(x[i][k]);
     for (int i = 0; i < BT; i++) for (int l = 0; l < LT; l++) {
-        if (WAYS == 2) sum[0][i][l] += sum[WAYS - 1][i][l];
-        st(sums + (i * LT + l) * VW, sum[0][i][l]);
+        for (int way = 1; way < WAYS; way++) sum[0][i][l] += sum[way][i][l];
+        st(sums + i * apart + l * VW, sum[0][i][l]);
     }
 }
 
-// The same for any number of rows, a part of w at a time: it is read from the second cache once.
-template <int LT> void products(float* sums, const float* w, const float* x, long rows, long n) {
-    constexpr int MOST = TILE / 4;
-    constexpr long PART = 64;
-    std::fill_n(sums, rows * LT * VW, 0.f);
-    for (long k = 0; k < n; k += rows == 1 ? n : PART) {
-        const long m = rows == 1 ? n : std::min(PART, n - k);
+// The same for any number of rows of x, a part of w at a time where it is read more than once.
+template <int LT> void products(float* sums, long apart, const float* w, const float* x, long rows, long n) {
+    constexpr int MOST = TILE / 2;
+    for (long i = 0; i < rows; i++) std::fill_n(sums + i * apart, LT * VW, 0.f);
+    const long part = rows > MOST ? 64 : n;
+    for (long k = 0; k < n; k += part) {
+        const long m = std::min(part, n - k);
         const float* at[MOST];
         long i = 0;
-        for (; i + MOST <= rows; i += MOST) {
-            for (int j = 0; j < MOST; j++) at[j] = x + (i + j) * n + k;
-            add_products<MOST, LT>(sums + i * LT * VW, w + k * LT * VW, at, m);
-        }
-        for (; i < rows; i++) at[0] = x + i * n + k, add_products<1, LT>(sums + i * LT * VW, w + k * LT * VW, at, m);
+        auto some = [&](auto count) {
+            for (; i + count <= rows; i += count) {
+                for (int j = 0; j < count; j++) at[j] = x + (i + j) * n + k;
+                add_products<count, LT>(sums + i * apart, apart, w + k * LT * VW, at, m);
+            }
+        };
+        some(Count<MOST>{}), some(Count<4>{}), some(Count<2>{}), some(Count<1>{});
     }
+}
+template <int GATES> void gate_products(float* sums, const float* w, const float* x, long rows, long n) {
+    constexpr int A = SOME<GATES>, B = GATES - A;
+    products<A>(sums, GATES * VW, w, x, rows, n);
+    if constexpr (B) products<B>(sums + A * VW, GATES * VW, w + n * A * VW, x, rows, n);
 }
 
 // Asks for what the next step wants: its rows lie too far apart for the processor to guess.
@@ -218,7 +232,7 @@ template <class Cell> void forward(const GatedCell& x) {
         }
         for (long t = 0; t < x.T; t++) {
             for (long block = s.block; block < s.end_block; block++) {
-                products<GATES>(sums, U + (block - s.block) * x.D * GATES * VW, h, rows, x.D);
+                gate_products<GATES>(sums, U + (block - s.block) * x.D * GATES * VW, h, rows, x.D);
                 for (long i = 0; i < rows; i++) step_forward<Cell>(x, s.row + i, t, block * VW, sums + i * GATES * VW);
             }
             s.barrier->wait(s.mates);
@@ -267,7 +281,7 @@ template <class Cell> INL void first_backward(const GatedCell& x, long b, long u
 template <class Cell, int LT> void blocks_backward(const GatedCell& x, const Share& s, long t, long block,
                                                    const float* U, const float* later, float* sums) {
     const long rows = s.end_row - s.row;
-    if (t + 1 < x.T) products<LT>(sums, U, later, rows, x.X);
+    if (t + 1 < x.T) products<LT>(sums, LT * VW, U, later, rows, x.X);
     else std::fill_n(sums, rows * LT * VW, 0.f);
     for (long i = 0; i < rows; i++) for (int l = 0; l < LT; l++) {
         const vf dh = ld(sums + (i * LT + l) * VW);
@@ -278,7 +292,7 @@ template <class Cell, int LT> void blocks_backward(const GatedCell& x, const Sha
 
 template <class Cell> void backward(const GatedCell& x) {
     shared(x, [&](const Share& s) {
-        constexpr long WIDE = 4;
+        constexpr long WIDE = 2;
         const long wide_end = s.block + (s.end_block - s.block) / WIDE * WIDE, rows = s.end_row - s.row;
         Scratch room((s.end_block - s.block) * x.X * VW + rows * (WIDE * VW + x.X));
         float *U = room.take((s.end_block - s.block) * x.X * VW), *sums = room.take(rows * WIDE * VW);

@@ -7,8 +7,6 @@
 static const long MOST = 64;  // steps of a chunk
 static const int BLOCK = VW == 16 ? 16 : 8;  // states at once: as many as there are registers for
 
-template <int n> using Count = std::integral_constant<int, n>;
-
 struct SelectiveScan {
     Tensor<3> u, dt; Tensor<2> A; Tensor<3> B, C; Tensor<1> skip; Tensor<3> z, first;  // D last, for states too
     Tensor<3> y, last; Tensor<4> starts;

@@ -43,6 +43,8 @@ template <class Number> struct Tensor<1, Number> {
     explicit operator bool() const { return p; }
 };
 
+template <int n> using Count = std::integral_constant<int, n>;  // a number that a lambda takes as a constant
+
 INL vf ld(const float* p) { vf v; memcpy(&v, p, sizeof v); return v; }
 INL void st(float* p, vf v) { memcpy(p, &v, sizeof v); }
 INL vf bc(float x) { return x - (vf){}; }
@@ -112,16 +114,17 @@ INL vf vexp2_quick(vf x) {
     return (vf)((vi)p + ((k > least ? k : least) << 23));
 }
 INL vf vexp(vf x) { return vexp2(x * LOG2E); }
-INL vf vsig(vf x) {  // by e^-|x|, which cannot overflow
-    vf e = vexp2n(vabs(x) * -LOG2E), r = 1.f / (1.f + e);
-    return x < 0.f ? e * r : r;
+INL vf vsig(vf x) {  // vexp2_inside(128) is inf
+    return 1.f / (1.f + vexp2_inside(vmin(bc(128.f), vmax(bc(-126.f), x * -LOG2E))));
 }
-INL vf vtanh(vf x) {  // small x by an odd polynomial: 1 - e^-2|x| would cancel
-    vf e = vexp2n(vabs(x) * (-2.f * LOG2E)), big = (1.f - e) / (1.f + e), q = x * x;
-    vf p = -0.00886323f * q + 0.02186948f;
-    p = p * q - 0.05396825f; p = p * q + 0.13333333f; p = p * q - 0.33333333f;
-    vf small = x + x * q * p;
-    return vabs(x) < 0.5f ? small : (x < 0.f ? -big : big);
+// (e^2x - 1) / (e^2x + 1), with e^2x - 1 = 2^k (2^f - 1) + (2^k - 1), which does not cancel.
+INL vf vtanh(vf x) {
+    x = vmin(bc(10.f), vmax(bc(-10.f), x)) * (2.f * LOG2E);
+    vf t = x + 12582912.f, f = x - (t - 12582912.f), scale = (vf)(((vi)t << 23) + 0x3f800000);
+    vf p = 1.54035121e-4f * f + 1.33907361e-3f;
+    p = p * f + 9.6182375e-3f; p = p * f + 0.05550357f; p = p * f + 0.2402265f; p = (p * f + 0.69314719f) * f;
+    p = scale * p + (scale - 1.f);
+    return p / (p + 2.f);
 }
 INL vf vlog1p01(vf w) {  // log(1 + w) for 0 <= w <= 1, by the series of artanh
     vf s = w / (2.f + w), q = s * s;
