@@ -63,13 +63,13 @@ class Report:
 class Lines:
     """Progress as plain lines, one in a while."""
 
-    def __init__(self, steps: int) -> None:
-        self.steps, self.spoken = steps, -QUIET
+    def __init__(self, steps: int, unit: str) -> None:
+        self.steps, self.unit, self.spoken = steps, unit, -QUIET
 
-    def step(self, done: int, left: float, facts: str) -> None:
+    def step(self, done: float, left: float, facts: str) -> None:
         if time.monotonic() - self.spoken >= QUIET or done == self.steps:
             self.spoken = time.monotonic()
-            self.say(f"step {done}/{self.steps}  {facts}  {clock(left)} left")
+            self.say(f"{self.unit} {int(done)}/{self.steps}  {facts}  {clock(left)} left")
 
     def say(self, line: str) -> None:
         sys.stderr.write(line + "\n")
@@ -80,20 +80,20 @@ class Bar:
     """Progress as a bar that stays in its place."""
 
     def __init__(self, steps: int, done: int, bar: Any) -> None:
-        self.bar = bar
+        self.steps, self.bar = steps, bar
         self.task = bar.add_task("", total=steps, completed=done, left="", facts="")
 
-    def step(self, done: int, left: float, facts: str) -> None:
-        self.bar.update(self.task, completed=done, left=f"{clock(left)} left", facts=facts)
+    def step(self, done: float, left: float, facts: str) -> None:
+        self.bar.update(self.task, total=self.steps, completed=done, left=f"{clock(left)} left", facts=facts)
 
     def say(self, line: str) -> None:
         self.bar.console.print(line, highlight=False, markup=False)
 
 
 @contextmanager
-def open_screen(steps: int, done: int) -> Iterator[Lines | Bar]:
+def open_screen(steps: int, done: int, unit: str = "step") -> Iterator[Lines | Bar]:
     if not sys.stderr.isatty():
-        yield Lines(steps)
+        yield Lines(steps, unit)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -143,6 +143,8 @@ def asked_to_stop() -> Iterator[list[int]]:
 
 
 def clock(seconds: float) -> str:
+    if seconds != seconds:
+        return "?"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

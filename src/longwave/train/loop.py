@@ -104,6 +104,13 @@ class Trainer:
             save_best(self.folder, self.model)
         return metrics
 
+    @torch.no_grad()
+    def test(self) -> dict[str, float]:
+        """Metrics of the test set."""
+        self.model.eval()
+        with self._autocast():
+            return self.task.test(self.model, **self.chunk())
+
     def save(self) -> None:
         save_last(self.folder, self.model, self.optimizer, self.progress)
         self.saved = time.monotonic()
