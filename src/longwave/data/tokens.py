@@ -6,12 +6,14 @@ vocabulary of RWKV's "world" models.
 
 import codecs
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from longwave.data.text import END
 from longwave.errors import UserError
+from longwave.models.weights.byte_tokenizer import letter
 from longwave.models.weights.world import WORLD, read_words
 
 
@@ -134,11 +136,21 @@ class Pieces:
         self.ends = frozenset(self._ends(file.parent))
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._encode(text, whole=False)
 
     def prompt(self, text: str) -> list[int]:
         """With what the tokenizer puts before a text; where that is nothing at all, the token that ends one."""
-        return self._tokenizer.encode(text).ids or sorted(self.ends)[:1]
+        return self._encode(text, whole=True) or sorted(self.ends)[:1]
+
+    def _encode(self, text: str, whole: bool) -> list[int]:
+        """A command line's stray bytes, which no tokenizer takes, are single tokens where it is one of bytes."""
+        first, *rest = re.split(r"([\udc80-\udcff])", text)
+        found = self._tokenizer.encode(first, add_special_tokens=whole).ids
+        for stray, part in zip(rest[::2], rest[1::2], strict=True):
+            byte = self._tokenizer.token_to_id(letter(ord(stray) - 0xDC00))
+            found += self.encode("\N{REPLACEMENT CHARACTER}") if byte is None else [byte]
+            found += self.encode(part)
+        return found
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True)

@@ -26,7 +26,7 @@ def write_bytes(folder: Path) -> None:
             special_tokens={END: dict(id=END, ids=[0], tokens=[END])},
         ),
         decoder=dict(type="ByteLevel", **spaces),
-        model=dict(type="BPE", vocab={END: 0, **{_letter(b): b for b in range(1, 256)}}, merges=[]),
+        model=dict(type="BPE", vocab={END: 0, **{letter(b): b for b in range(1, 256)}}, merges=[]),
     )  # fmt: skip
     about = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token=END, eos_token=END, pad_token=END,
                  clean_up_tokenization_spaces=False, padding_side="left")  # fmt: skip
@@ -35,7 +35,7 @@ def write_bytes(folder: Path) -> None:
     _write(folder / "generation_config.json", dict(bos_token_id=0, eos_token_id=0, pad_token_id=0))
 
 
-def _letter(byte: int) -> str:
+def letter(byte: int) -> str:
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     if byte in plain:
         return chr(byte)

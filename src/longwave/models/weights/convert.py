@@ -22,24 +22,16 @@ from longwave.files import write_whole
 from longwave.models import store
 from longwave.models.language_model import LanguageModel
 from longwave.models.model import Model
-from longwave.models.weights import families, own
+from longwave.models.weights import beside, families, own
 from longwave.models.weights.byte_tokenizer import write_bytes
-from longwave.models.weights.config import Config, read_config
+from longwave.models.weights.config import Config
 from longwave.models.weights.gguf import open_gguf, write_beside, write_gguf
 from longwave.models.weights.hub import fetch
 from longwave.models.weights.names import piece
 from longwave.models.weights.parity import difference, unlike
 from longwave.models.weights.source import Source, check_tensors, open_source
-from longwave.models.weights.world import WORLD, read_words
 from longwave.spec import Spec
 
-BESIDE = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "generation_config.json",
-    "chat_template.jinja",
-)
 FORMATS = ("hf", "safetensors", "gguf", "pth")
 BYTES = 256  # tokens of a model that has no tokenizer
 
@@ -77,11 +69,11 @@ def bring(path: str | Path, out: str | Path) -> Report:
         raise UserError(f"{found} is a model of longwave already")
     model, family, matched = read(found)
     home = _home(found, model)
-    _check_tokenizer(home, model)
+    beside.check_tokenizer(home, model)
     with new_folder(out) as folder:
         store.save(model, folder)
-        _copy_beside(home, folder)
-        _keep_ends(home, folder)
+        beside.copy(home, folder)
+        beside.keep_ends(home, folder)
         return Report(family, matched, _compare(model, family))
 
 
@@ -99,7 +91,7 @@ def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32"
         return _export_file(model, out, to, dtype)
     with new_folder(out) as folder:
         family, matched = write_hf(model, folder)
-        _copy_beside(model.home or found, folder)
+        beside.copy(model.home or found, folder)
         if getattr(model.embed, "num_embeddings", 0) == BYTES and not (folder / "tokenizer.json").exists():
             write_bytes(folder)
         report = Report(family, matched, difference(model, folder))
@@ -120,18 +112,22 @@ def _export_file(model: Model, out: str | Path, to: str, dtype: str) -> Report:
         else:
             rename = _renamer(_types()[kind].PTH)
             write_whole(file, lambda part: torch.save({rename(n): t for n, t in tensors.items()}, part))
-            _copy_beside(home or folder, folder)
+            beside.copy(home or folder, folder)
         kind_again, _ = write_hf(read(file)[0], Path(again))
         return Report(kind, len(tensors), difference(model, Path(again)) if kind_again == kind else None)
 
 
 def _home(found: Path, model: Model) -> Path:
-    """The folder of the tokenizer; the one inside a GGUF file lies in a folder of its own while the model lives."""
-    if found.suffix != ".gguf":
-        return found if found.is_dir() else found.parent
+    """The folder of the tokenizer; one made here, for what other files say, lives as long as the model."""
+    home = found if found.is_dir() else found.parent
+    if found.suffix != ".gguf" and not beside.only_merges(home):
+        return home
     folder = Path(tempfile.mkdtemp(prefix="longwave"))
     weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
-    write_beside(found, folder)
+    if found.suffix == ".gguf":
+        write_beside(found, folder)
+    else:
+        beside.write_merges(home, folder)
     return folder
 
 
@@ -291,40 +287,6 @@ def _compare(model: Model, family: str) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         written, _ = write_hf(model, Path(folder))
         return difference(model, Path(folder)) if written == family else None
-
-
-def _check_tokenizer(folder: Path, model: Model) -> None:
-    assert isinstance(model.embed, torch.nn.Embedding)
-    file, size = folder / "tokenizer.json", model.embed.num_embeddings
-    if not file.exists():
-        for world in folder.glob(WORLD):
-            most = max(read_words(world).values())
-            if most >= size:
-                raise UserError(f"{world} has the token {most}, the model has {size}: they do not belong together")
-        return
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        vocab = found["model"]["vocab"]
-        ids = vocab.values() if isinstance(vocab, dict) else range(len(vocab))
-        most = max([*ids, *(each["id"] for each in found.get("added_tokens") or [])], default=-1)
-        if most >= size:
-            raise UserError(f"{file} has the token {most}, the model has {size} tokens: they do not belong together")
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, KeyError, TypeError) as problem:
-        raise UserError(f"{file} is damaged: it is not a tokenizer") from problem
-
-
-def _copy_beside(home: Path, folder: Path) -> None:
-    for file in (*(home / name for name in BESIDE), *home.glob(WORLD)):
-        if file.is_file():
-            shutil.copyfile(file, folder / file.name)
-
-
-def _keep_ends(home: Path, folder: Path) -> None:
-    """What ends a text, where only config.json said it."""
-    ends = read_config(home / "config.json").get("eos_token_id") if (home / "config.json").exists() else None
-    if ends is not None and not (folder / "generation_config.json").exists():
-        text = json.dumps({"eos_token_id": ends}) + "\n"
-        write_whole(folder / "generation_config.json", lambda file: file.write_text(text, encoding="utf-8"))
 
 
 class new_folder:

