@@ -51,13 +51,16 @@ TINY = {
     "vit": dict(d_model=8, n_layers=2, n_heads=2, size=8, patch=4, channels=1, n_classes=3),
     "resnet18": dict(depths=(1, 1), width=4, channels=1, n_classes=3),
     "resnet50": dict(depths=(1, 1), width=4, channels=1, n_classes=3),
+    "pixelcnn": dict(size=4, colours=2, levels=5, d_model=8, n_layers=2, first=3, d_out=4),
+    "pixelrnn": dict(size=4, colours=2, levels=5, d_model=8, n_layers=1, first=3, d_out=4),
     "wavegan": dict(n_classes=3, n_samples=64, width=4),
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
 TRANSLATION = ("transformer", "transformer_big")
 IMAGES = ("vit", "resnet18", "resnet50")
-LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier", "wavegan", *TRANSLATION, *IMAGES)]
+PIXELS = ("pixelcnn", "pixelrnn")
+LANGUAGE = [name for name in TINY if name not in ("masked_lm", "classifier", "wavegan", *TRANSLATION, *IMAGES, *PIXELS)]
 
 
 def tiny(name, **options):
@@ -112,6 +115,8 @@ def test_save_and_load(name, tmp_path):
         tokens = torch.randn(2, 6, 1)
     if name in IMAGES:
         tokens = torch.randn(2, 1, 8, 8)
+    if name in PIXELS:
+        tokens = torch.randint(5, (2, 2, 4, 4))
 
     def answer(model):
         return model(tokens, model.init_state(tokens) if name in TRANSLATION else None)[0]
@@ -120,7 +125,7 @@ def test_save_and_load(name, tmp_path):
     loaded = lw.load(tmp_path / "folder").eval()
     assert loaded.spec == model.spec
     assert torch.equal(answer(loaded), answer(model))
-    loaded.loss(tokens, answer(model).argmax(-1)).backward()
+    loaded.loss(*([tokens] if name in PIXELS else [tokens, answer(model).argmax(-1)])).backward()
     lw.save(model, tmp_path / "folder")  # once more over itself
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["model.safetensors"]
 

@@ -66,7 +66,7 @@ def test_teacher_forcing_is_decoding(kind):
     """The loss of one pass, and its gradients, are those of token by token."""
     model = tiny(kind).double()
     source, target, lengths, ends = pairs(4)
-    scored = model.log_prob(source, target, lengths, ends)
+    scored = model.log_prob(target, ends, given=source, given_lengths=lengths)
     state, total = model.init_state(source, lengths), torch.zeros(4).double()
     for t in range(target.shape[1] - 1):
         logits, state = model(target[:, t : t + 1], state)

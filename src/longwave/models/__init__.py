@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CLASSES = {
     "image_model": "ImageModel",
     "language_model": "LanguageModel",
+    "pixel_model": "PixelModel",
     "resnet": "ResNet",
     "seq2seq": "Seq2Seq",
     "sequence_model": "SequenceModel",

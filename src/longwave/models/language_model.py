@@ -3,16 +3,19 @@
 import math
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longwave.chunked import in_chunks
 from longwave.errors import check_positive
 from longwave.models.block import Backbone, Residual
+from longwave.models.density import check_rows, draw_tokens
 from longwave.models.model import Model
 from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
-from longwave.ops.ragged import zero_pads
+from longwave.ops.ragged import last_tokens, zero_pads
 from longwave.parts.linear import Linear
 from longwave.parts.norm import make_norm
 from longwave.spec import Spec
@@ -96,9 +99,45 @@ class LanguageModel(Model):
         losses, _ = in_chunks(self, piece, (tokens, target), self.init_state(len(tokens)), lengths, chunk=chunk)
         return losses / (target != IGNORE).sum().clamp_min(1) if reduction == "mean" else losses
 
-    def log_prob(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, " B"]:
-        """log p(tokens after the first | the first), a row."""
-        lost = self.loss(
-            tokens[:, :-1], tokens[:, 1:], None if lengths is None else (lengths - 1).clamp_min(0), reduction="none"
-        )
-        return -lost.sum(1)
+    def log_prob(
+        self,
+        tokens: Int[Tensor, "B T"],
+        lengths: Int[Tensor, " B"] | None = None,
+        *,
+        given: Int[Tensor, "B S"] | None = None,
+        given_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, " B"]:
+        """log p(tokens after the first | the first), a row; with a text `given` before them, log p(all tokens | it)."""
+        if given is None:
+            before = None if lengths is None else (lengths - 1).clamp_min(0)
+            return -self.loss(tokens[:, :-1], tokens[:, 1:], before, reduction="none").sum(1)
+        seen, state = self.hidden(given, self.init_state(len(given)), given_lengths)
+        h = last_tokens(seen, 1, given_lengths)
+        if tokens.shape[1] > 1:
+            here = None if lengths is None else (lengths - 1).clamp_min(0)
+            h = torch.cat([h, self.hidden(tokens[:, :-1], state, here)[0]], 1)
+        wanted = tokens if lengths is None else zero_pads(tokens, lengths, fill=IGNORE)
+        return -cross_entropy(h, self.out, wanted, reduction="none").sum(1)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        count: int = 1,
+        *,
+        length: int,
+        start: int = 0,
+        end: int | None = None,
+        given: Int[Tensor, "B S"] | None = None,
+        given_lengths: Int[Tensor, " B"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Int[Tensor, "C T"], Int[Tensor, " C"]]:
+        """`count` rows, and how many tokens each has: `start` and `length` more, or as many as there are up to `end`;
+        with a text `given`, or one a row, what comes after it.
+        """
+        check_rows(count, given)
+        before = torch.full((1, 1), start, device=self.out.device) if given is None else given
+        logits, state = self(before, self.init_state(len(before)), given_lengths)
+        each = torch.arange(count, device=before.device) % len(before)
+        last = last_tokens(logits, 1, given_lengths)[each, 0]
+        said, lengths = draw_tokens(self, last, state.rows(each), length=length, end=end, generator=generator)
+        return (said, lengths) if given is not None else (F.pad(said, (1, 0), value=start), lengths + 1)

@@ -12,12 +12,14 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from longwave.errors import UserError, check_positive
 from longwave.mixer import Mixer
 from longwave.models.block import Backbone, Branch, Residual, Stack
+from longwave.models.density import check_rows, draw_tokens
 from longwave.models.model import Model
 from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
@@ -113,13 +115,37 @@ class Seq2Seq(Model):
 
     def log_prob(
         self,
-        source: Int[Tensor, "B S"],
         target: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None = None,
-        target_lengths: Int[Tensor, " B"] | None = None,
+        *,
+        given: Shaped[Tensor, "B ..."],
+        given_lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, " B"]:
-        """log p(target after its first token | source), a row."""
-        return -self.loss(source, target, lengths, target_lengths, reduction="none").sum(1)
+        """log p(target after its first token | the source given), a row."""
+        return -self.loss(given, target, given_lengths, lengths, reduction="none").sum(1)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        count: int = 1,
+        *,
+        length: int,
+        given: Shaped[Tensor, "B ..."],
+        given_lengths: Int[Tensor, " B"] | None = None,
+        start: int = 0,
+        end: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Int[Tensor, "C T"], Int[Tensor, " C"]]:
+        """`count` targets of the source given, or of one a row, and how many tokens each has: `start` and `length`
+        more, or as many as there are up to `end`.
+        """
+        check_rows(count, given)
+        first = torch.full((len(given), 1), start, device=self.out.device)
+        logits, state = self(first, self.init_state(given, given_lengths))
+        each = torch.arange(count, device=first.device) % len(given)
+        said, lengths = draw_tokens(self, logits[each, 0], state.rows(each), length=length, end=end,
+                                    generator=generator)  # fmt: skip
+        return F.pad(said, (1, 0), value=start), lengths + 1
 
     def _embed(self, tokens: Tensor, lengths: Tensor | None) -> Tensor:
         return self.dropout(self.scale * self.embed(zero_pads(tokens, lengths)))

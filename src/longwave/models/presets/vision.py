@@ -54,6 +54,37 @@ def resnet50(
     return _resnet("bottleneck", n_classes, width, depths, channels, small, frozen)
 
 
+def pixelcnn(
+    *,
+    size: int = 32,  # rows of an image, and columns
+    colours: int = 3,  # values of a pixel, each seeing those before it
+    levels: int = 256,  # that a value can have
+    d_model: int = 192,  # width; a multiple of twice the colours
+    n_layers: int = 15,  # layers
+    first: int = 7,  # taps of the first convolution
+    d_out: int = 96,  # width of the two layers before the softmax
+) -> Spec:
+    """PixelCNN (van den Oord et al. 2016): images value by value, by masked convolutions."""
+    return Spec("pixel_model", kind="cnn", size=size, colours=colours, levels=levels, d_model=d_model,
+                n_layers=n_layers, first=first, d_out=d_out)  # fmt: skip
+
+
+def pixelrnn(
+    *,
+    kind: Literal["row", "diagonal"] = "diagonal",  # LSTMs along the rows, or two along the diagonals
+    size: int = 32,  # rows of an image, and columns
+    colours: int = 3,  # values of a pixel, each seeing those before it
+    levels: int = 256,  # that a value can have
+    d_model: int = 96,  # width; a multiple of twice the colours
+    n_layers: int = 7,  # layers
+    first: int = 7,  # taps of the first convolution
+    d_out: int = 96,  # width of the two layers before the softmax
+) -> Spec:
+    """PixelRNN (van den Oord et al. 2016): images value by value, by LSTMs in two dimensions."""
+    return Spec("pixel_model", kind=kind, size=size, colours=colours, levels=levels, d_model=d_model,
+                n_layers=n_layers, first=first, d_out=d_out)  # fmt: skip
+
+
 def _resnet(
     kind: Literal["basic", "bottleneck"], n_classes: int | None, width: int, depths: tuple[int, ...], channels: int,
     small: bool, frozen: bool,
