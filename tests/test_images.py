@@ -119,7 +119,7 @@ def test_the_model_of_pixels_is_the_s4_of_its_papers(mnist):
             C = torch.view_as_complex(mixer.C) * ((A * dt).exp() - 1) / A
             K = 2 * torch.einsum("dn,dnl->dl", C, ((A * dt)[..., None] * torch.arange(50)).exp()).real
             y = torch.stack([torch.einsum("dl,bld->bd", K[:, : t + 1].flip(1), u[:, : t + 1]) for t in range(50)], 1)
-            g = torch.nn.functional.gelu(y + mixer.D * u) @ mixer.out[-1].weight.T + mixer.out[-1].bias
+            g = torch.nn.functional.gelu(y + mixer.D * u) @ mixer.out[2].weight.T + mixer.out[2].bias
             h = h + g[..., :8] * g[..., 8:].sigmoid()
         pooled = torch.nn.functional.layer_norm(h.mean(1), (8,))
         expected = pooled @ model.head.out.weight.T + model.head.out.bias

@@ -23,6 +23,7 @@ from longwave.errors import UserError, check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.fftconv import Past, long_conv
+from longwave.ops.glu_linear import glu_linear
 from longwave.parts.filters import fading
 from longwave.parts.linear import Linear
 
@@ -59,7 +60,7 @@ class LongConv(Mixer):
     ) -> tuple[Tensor, Past | None]:
         k = self.kernel()
         y, past = long_conv(x, lambda n: F.pad(k[:n], (0, 0, 0, max(0, n - len(k)))), state, lengths)
-        return F.glu(self.out(F.gelu(y + self.D * x)), -1), past
+        return glu_linear(y + self.D * x, self.out.weight, self.out.bias), past
 
     def kernel(self) -> Float[Tensor, "L D"]:
         h: Tensor = self.h

@@ -19,7 +19,6 @@ at one rate, run at another, or at irregular times (a step at a time).
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longwave.errors import check_divides
@@ -27,8 +26,8 @@ from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.s4d import Modes
 from longwave.ops.dplr import dplr
+from longwave.parts.gate import GatedOutput
 from longwave.parts.hippo import nplr
-from longwave.parts.linear import Linear
 
 
 class S4(Mixer):
@@ -54,7 +53,7 @@ class S4(Mixer):
         self.B = nn.Parameter(torch.view_as_real(B))
         self.C = nn.Parameter(torch.randn(d_model, d_state // 2, 2) / math.sqrt(2))
         self.D = nn.Parameter(torch.randn(d_model))
-        self.out = nn.Sequential(nn.GELU(), nn.Dropout(dropout), Linear(d_model, 2 * d_model))
+        self.out = GatedOutput(d_model, dropout)
         for name in ("log_dt", "log_damping", "frequency", "P", "B"):
             hint(self, name, decay=False, lr=1e-3, float32=True, own_init=True)
         hint(self, "C", float32=True, own_init=True)
@@ -69,5 +68,4 @@ class S4(Mixer):
         step = torch.as_tensor(dt, dtype=self.log_dt.dtype, device=x.device)[..., None] * self.log_dt.exp()
         P, B, C = (torch.view_as_complex(part) for part in (self.P, self.B, self.C))
         y, h = dplr(x, step, poles, P, B, C, None if state is None else state.h, lengths)
-        y = self.out(y + self.D * x)
-        return F.glu(y, -1), None if h is None else Modes(h)
+        return self.out(y + self.D * x), None if h is None else Modes(h)

@@ -18,7 +18,6 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,8 +25,8 @@ from longwave.errors import check_divides
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.lti import discretize_diagonal, lti
+from longwave.parts.gate import GatedOutput
 from longwave.parts.hippo import diagonal_poles
-from longwave.parts.linear import Linear
 from longwave.state import State
 
 
@@ -60,7 +59,7 @@ class S4D(Mixer):
         self.frequency = nn.Parameter(poles.imag.to(steps).clone())
         self.C = nn.Parameter(torch.randn(d_model, d_state // 2, 2) / math.sqrt(2))
         self.D = nn.Parameter(torch.randn(d_model))
-        self.out = nn.Sequential(nn.GELU(), nn.Dropout(dropout), Linear(d_model, 2 * d_model))
+        self.out = GatedOutput(d_model, dropout)
         for name in ("log_dt", "log_damping", "frequency"):
             hint(self, name, decay=False, lr=1e-3, float32=True, own_init=True)
         hint(self, "C", float32=True, own_init=True)
@@ -76,6 +75,5 @@ class S4D(Mixer):
         step = step.view(*step.shape, 1, 1) * self.log_dt.exp()
         z, gain = discretize_diagonal(A, step, self.method)
         C = 2 * torch.view_as_complex(self.C)
-        y, h = lti(x, z, gain.expand_as(z), C, None if state is None else state.h, lengths)
-        y = self.out(y + self.D * x)
-        return F.glu(y, -1), None if h is None else Modes(h)
+        y, h = lti(x, z, gain.expand_as(z), C, None if state is None else state.h, lengths, self.D)
+        return self.out(y), None if h is None else Modes(h)

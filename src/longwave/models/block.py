@@ -57,12 +57,13 @@ class Branch(Mixer):
         y, state = self.mixer(x if self.residual == "post" else self.norm(x), state, lengths, dt, handed)
         if self.norm_out is not None:
             y = self.norm_out(y)
-        if self.dropout and self.training:
-            y = (
-                y * F.dropout(y.new_ones(len(y), 1, y.shape[2]), self.dropout)
-                if self.tied_dropout
-                else F.dropout(y, self.dropout)
-            )
+        if self.tied_dropout and self.training:
+            kept = F.dropout(y.new_ones(len(y), 1, y.shape[2]), self.dropout)
+            if self.residual in ("pre", "sandwich"):
+                return torch.addcmul(x, y, kept), state
+            y = y * kept
+        else:
+            y = F.dropout(y, self.dropout, self.training)
         if self.residual == "none":
             return y, state
         return self.norm(x, y) if self.residual == "post" else x + y, state

@@ -63,7 +63,8 @@ class SequenceModel(Model):
         lengths: Int[Tensor, " B"] | None = None,
         dt: float | Tensor | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Any]:
-        return self.backbone(self.dropout(self.embed(zero_pads(x, lengths))), state, lengths, dt)
+        h = self.embed(zero_pads(x, lengths)).to(self.embed.weight.dtype)  # of autocast's halves no residual stream
+        return self.backbone(self.dropout(h), state, lengths, dt)
 
     def forward(
         self,

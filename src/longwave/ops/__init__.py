@@ -10,6 +10,7 @@ from longwave.ops.dplr import dplr, dplr_kernel
 from longwave.ops.experts import experts
 from longwave.ops.fftconv import fftconv, long_conv
 from longwave.ops.gated_cells import gru, lstm
+from longwave.ops.glu_linear import glu_linear
 from longwave.ops.linear import linear
 from longwave.ops.linear_recurrence import linear_recurrence
 from longwave.ops.log_signature import log_signature
@@ -27,8 +28,8 @@ from longwave.ops.wkv import wkv
 
 __all__ = [
     "Pattern", "attention", "block_attention", "conv1d", "cross_entropy", "delta_rule", "dense_lti", "discretize",
-    "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "gru", "impulse", "krylov", "layer_norm",
-    "linear", "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm", "lti",
-    "min_gru", "rms_norm", "rotary", "scan", "selective_scan", "selective_ssm", "short_conv", "ssm", "use",
+    "discretize_diagonal", "dplr", "dplr_kernel", "experts", "fftconv", "glu_linear", "gru", "impulse", "krylov",
+    "layer_norm", "linear", "linear_recurrence", "linear_scan", "log_signature", "long_conv", "lsh_attention", "lstm",
+    "lti", "min_gru", "rms_norm", "rotary", "scan", "selective_scan", "selective_ssm", "short_conv", "ssm", "use",
     "vandermonde", "wkv",
 ]  # fmt: skip

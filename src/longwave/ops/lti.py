@@ -127,9 +127,10 @@ def lti(
     c: Complex[Tensor, "D N"],
     state: Float[Tensor, "B D N 2"] | None = None,
     lengths: Int[Tensor, " B"] | None = None,
+    direct: Float[Tensor, " D"] | None = None,
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D N 2"] | None]:
-    """z and b are [D, N], or [B, D, N] (a step size a row), or [B, T, D, N] (a step size a token). Returns y, and the
-    last h where an initial one was given.
+    """z and b are [D, N], or [B, D, N] (a step size a row), or [B, T, D, N] (a step size a token). Returns y, to which
+    `direct` adds the input a channel, and the last h where an initial one was given.
     """
     a, add = _steps(u, z, b, lengths)
     h = torch.zeros_like(add[:, 0]) if state is None else torch.view_as_complex(state)
@@ -137,7 +138,8 @@ def lti(
     for at, bt in zip(a.unbind(1), add.unbind(1), strict=True):
         h = at * h + bt
         ys.append((c * h).real.sum(-1))
-    return torch.stack(ys, 1).to(u.dtype), None if state is None else torch.view_as_real(h)
+    y = torch.stack(ys, 1) if direct is None else torch.stack(ys, 1) + direct * u
+    return y.to(u.dtype), None if state is None else torch.view_as_real(h)
 
 
 @lti.samples
@@ -149,7 +151,11 @@ def lti_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
 
     for T in (1, 2, 7, 40):
         yield f"T={T}", dict(u=make.normal(2, T, 3), **system(), state=make.normal(2, 3, 4, 2))
-    yield "from zero", dict(u=make.normal(2, 40, 3), **system())
+    yield "from zero", dict(u=make.normal(2, 40, 3), **system(), direct=make.normal(3))
+    yield (
+        "a skip and a state",
+        dict(u=make.normal(2, 9, 3), **system(), state=make.normal(2, 3, 4, 2), direct=make.normal(3)),
+    )
     lengths = torch.tensor([0, 40, 17])
     for name, lead in (("one step", ()), ("a step a row", (3,)), ("a step a token", (3, 40))):
         yield (
@@ -168,10 +174,14 @@ def _long(u: Tensor, **_: Any) -> str:
 
 @lti.form("torch.convolution", when=_steady, worth=_long)
 def as_convolution(
-    u: Tensor, z: Tensor, b: Tensor, c: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
+    u: Tensor, z: Tensor, b: Tensor, c: Tensor, state: Tensor | None = None, lengths: Tensor | None = None,
+    direct: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     T = u.shape[1]
-    y = fftconv(u, vandermonde(c * b, z, T).mT)
+    taps = vandermonde(c * b, z, T)
+    if direct is not None:  # one more thing that the first tap does
+        taps = taps + F.pad(direct[:, None], (0, T - 1))
+    y = fftconv(u, taps.mT)
     if state is None:
         return y, None
     h = torch.view_as_complex(state.contiguous())
@@ -181,11 +191,13 @@ def as_convolution(
 
 @lti.form("torch.scan", worth=_long)
 def as_scan(
-    u: Tensor, z: Tensor, b: Tensor, c: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
+    u: Tensor, z: Tensor, b: Tensor, c: Tensor, state: Tensor | None = None, lengths: Tensor | None = None,
+    direct: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     a, add = _steps(u, z, b, lengths)
     h, last = linear_scan(a, add, None if state is None else torch.view_as_complex(state.contiguous()))
-    return (c * h).real.sum(-1).to(u.dtype), None if last is None else torch.view_as_real(last)
+    y = (c * h).real.sum(-1) if direct is None else (c * h).real.sum(-1) + direct * u
+    return y.to(u.dtype), None if last is None else torch.view_as_real(last)
 
 
 def _steps(u: Tensor, z: Tensor, b: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
