@@ -14,7 +14,7 @@ from longwave.tasks._generated import TokenTask
 
 
 class SelectiveCopy(TokenTask):
-    plan: ClassVar[dict[str, Any]] = {"context": 272, "batch": 32, "lr": 2e-3}
+    plan: ClassVar[dict[str, Any]] = {"context": 272, "batch": 32, "lr": 2e-3, "decay": 0.0, "betas": (0.9, 0.98)}
 
     def __init__(
         self,

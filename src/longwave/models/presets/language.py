@@ -16,7 +16,8 @@ def lm(
     dropout: float = 0.0,  # of embeddings and branches, in training
 ) -> Spec:
     """Any mixer as a language model: pre-norm layers of the mixer and a feed-forward network."""
-    return Spec("language_model", d_model=d_model, vocab=vocab, dropout=dropout, blocks=layers(mixer, n_layers, ffn))
+    return Spec("language_model", d_model=d_model, vocab=vocab, dropout=dropout, init_std=None,
+                blocks=layers(mixer, n_layers, ffn))  # fmt: skip
 
 
 def gpt1(
@@ -211,7 +212,7 @@ def hybrid(
     recurrent = [mixer if isinstance(mixer, Spec) else Spec(mixer), Spec("ffn")]
     attention = [Spec("attention", window=window), Spec("ffn")]
     blocks = [attention if i % every == every - 1 else recurrent for i in range(n_layers)]
-    return Spec("language_model", d_model=d_model, vocab=vocab, blocks=blocks)
+    return Spec("language_model", d_model=d_model, vocab=vocab, init_std=None, blocks=blocks)
 
 
 def lstm(

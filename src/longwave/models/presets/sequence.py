@@ -17,7 +17,7 @@ def masked_lm(
 ) -> Spec:
     """Guesses hidden tokens from both sides: sinusoidal positions, then any mixer and a feed-forward network."""
     positions = Spec("branch", mixer=Spec("positions"), norm="none")
-    return Spec("sequence_model", d_model=d_model, vocab=vocab, dropout=dropout, norm="layer", init_std=0.02,
+    return Spec("sequence_model", d_model=d_model, vocab=vocab, dropout=dropout, norm="layer",
                 head=Spec("tag", n_classes=vocab), blocks=[positions, *layers(mixer, n_layers, ffn)])  # fmt: skip
 
 

@@ -92,9 +92,7 @@ def _when(
     return "the score is not a dot product" if score is not None else can_attend(pattern, dropout, q, k, v)
 
 
-def _worth(q: Tensor, dropout: float = 0.0, **_: Any) -> str:
-    if q.dtype is not torch.float32 and not dropout:
-        return "torch's kernel multiplies half precision as it is"
+def _worth(q: Tensor, **_: Any) -> str:
     return "" if q.shape[1] >= 16 else "few queries"
 
 
