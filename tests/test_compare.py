@@ -174,7 +174,7 @@ def test_widths_are_solved_for():
 
 
 def test_wrong_words(capsys):
-    from longwave.commands.compare import duration
+    from longwave.commands._trials import duration
 
     assert [duration(each) for each in ("90s", "10m", "10", "1h30m", "1.5m")] == [90, 600, 600, 5400, 90]
     for wrong in ("", "soon", "-3m", "1..2m"):

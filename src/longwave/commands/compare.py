@@ -1,7 +1,5 @@
 """MIXER...: teach each the same task under the same conditions, and say which does best"""
 
-import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,16 +8,12 @@ from typing import Any, Literal
 
 from longwave import mixers, models
 from longwave.commands._plan import Flags, read_flags
+from longwave.commands._trials import RUNNING, budget_words, duration, engine, leading_words, say_how_to_go_on
 from longwave.errors import UserError, nearest
 from longwave.registry import REQUIRED, Option, schema
 from longwave.spec import Spec
 
 Match = Literal["params", "flops", "time", "steps"]
-SEARCH = [
-    Option("jobs", int | None, None, "trials at once; None: as many as there are cores for their threads"),
-    Option("threads", int, 1, "of each trial"),
-    Option("engine", Literal["local", "ray"], "local", "what runs the trials: processes here, or Ray"),
-]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -48,18 +42,16 @@ def run(argv: Sequence[str]) -> int:
         flags.own["rates"], flags.own["tuning"],
     )  # fmt: skip
     try:
-        entries = contest.run(home, *engine(flags.own))
+        entries = contest.run(home, engine(flags.own))
     except Stopped:
-        again = shlex.join(["longwave", "compare", *argv])
-        print(f"stopped; everything is saved, the same command goes on: {again}", file=sys.stderr)
-        return 130
+        return say_how_to_go_on("compare", argv)
     rows = [report.cells(entry, task.metric) for entry in entries]
-    print(f"\n{flags.task}: {task.metric}, {task.better} is better; {_budget(plan)}\n")
+    print(f"\n{flags.task}: {task.metric}, {task.better} is better; {budget_words(plan)}\n")
     print(report.table(rows))
     for said in (report.differences(entries, task.metric), report.crossed(entries)):
         print(*(["", *said] if said else []), sep="\n", end="\n" if said else "")
     title = f"{flags.task}: {', '.join(contest.models)}"
-    print(f"\n{report.write(home / 'report.html', contest, entries, title, _budget(plan))}")
+    print(f"\n{report.write(home / 'report.html', contest, entries, title, budget_words(plan))}")
     return 1 if all(entry.failed for entry in entries) else 0
 
 
@@ -74,7 +66,7 @@ def _own(task: str, preset: str) -> list[Option]:
         Option("rates", int, 3, "learning rates to choose from, three times apart, around --lr; 1: --lr itself"),
         Option("tuning", float, 0.2, "of the budget, for each of them"),
         Option("out", str | None, None, "the folder of the trials; None: runs/compare-TASK"),
-        *SEARCH,
+        *RUNNING,
     ]  # fmt: skip
 
 
@@ -111,24 +103,6 @@ def matched(
     return specs, plan
 
 
-def engine(own: dict[str, Any]) -> tuple[Any, ...]:
-    """What runs trials."""
-    from longwave.compare.engine import cores, run_all
-
-    jobs = own["jobs"] or max(1, cores() // own["threads"])
-    if own["engine"] == "ray":
-        from longwave.compare.ray import run_all as run_all_on_ray
-
-        return (partial(run_all_on_ray, jobs=own["jobs"], threads=own["threads"]),)
-    return (partial(run_all, jobs=jobs, threads=own["threads"]),)
-
-
-def leading_words(argv: Sequence[str]) -> list[str]:
-    """What stands before the first flag."""
-    end = next((i for i, word in enumerate(argv) if word.startswith("-")), len(argv))
-    return list(argv[:end])
-
-
 def mixers_in(labels: Sequence[str]) -> list[str]:
     """The mixers named; an error where a name is neither that nor a preset's."""
     presets = models.all_presets()
@@ -141,23 +115,3 @@ def mixers_in(labels: Sequence[str]) -> list[str]:
             wrong = next(name for name in names if name not in mixers.names())
             raise UserError(f"unknown mixer {wrong!r}: {nearest(wrong, [*mixers.names(), *presets])}")
     return found
-
-
-def duration(text: str) -> float:
-    """Seconds: 90s, 10m, 1h, 1h30m; a bare number is minutes."""
-    text = f"{text}m" if text[-1:].isdigit() else text
-    found = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s)?", text)
-    try:
-        hours, minutes, seconds = (float(each or 0) for each in found.groups()) if found else (0.0, 0.0, 0.0)
-    except ValueError:
-        hours = minutes = seconds = 0.0
-    total = 3600 * hours + 60 * minutes + seconds
-    if total <= 0:
-        raise UserError(f"a budget is a time such as 90s, 10m or 1h30m, not {text!r}")
-    return total
-
-
-def _budget(plan: Any) -> str:
-    from longwave.train.estimate import words
-
-    return f"{plan.steps:,} steps a trial" if plan.steps else f"{words(60 * plan.minutes)} of training a trial"

@@ -8,6 +8,7 @@ from typing import Any
 
 from longwave.compare.curve import Point, mean, validations
 from longwave.compare.engine import work
+from longwave.compare.search import shorter
 from longwave.compare.trial import Result, Trial
 from longwave.spec import Spec
 from longwave.train.plan import Plan
@@ -32,10 +33,7 @@ class Contest:
         """The same search for everybody."""
         if self.rates == 1:
             return []
-        plan = replace(
-            self.plan, minutes=self.plan.minutes * self.share, patience=None,
-            steps=self.plan.steps and max(1, round(self.plan.steps * self.share)),
-        )  # fmt: skip
+        plan = replace(shorter(self.plan, self.share), patience=None)
         around = [self.plan.lr * RATIO ** (i - (self.rates - 1) / 2) for i in range(self.rates)]
         return [self._trial(label, replace(plan, lr=float(f"{lr:.3g}")), final=False) for lr in around]
 

@@ -56,7 +56,7 @@ def _tune(trials: Sequence[Trial], home: Path, threads: int) -> None:
         tune.with_resources(tune.with_parameters(_train, threads=threads), {"cpu": threads}),
         param_space=which,
         tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=scheduler),
-        run_config=tune.RunConfig(storage_path=str(home / "ray"), verbose=1),
+        run_config=tune.RunConfig(storage_path=str(home / "ray"), verbose=0),
     ).fit()
 
 
