@@ -60,7 +60,8 @@ INL void stn(float* p, vf v, long n) {
     for (int i = 0; i < VW; i++) if (i < n) p[i] = v[i];
 }
 // A loop over channels from..to as `body(d, lanes)`: lanes.ld and lanes.st know whether they may touch a whole vector.
-template <bool whole> struct Lanes {
+template <bool all> struct Lanes {
+    static constexpr bool whole = all;
     long n;
     vf ld(const float* p) const { if (whole) return ::ld(p); return ldn(p, n); }
     void st(float* p, vf v) const { if (whole) ::st(p, v); else stn(p, v, n); }

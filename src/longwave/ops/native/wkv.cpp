@@ -17,34 +17,95 @@ INL void add(vf& A, vf& B, vf& m, vf w, vf k, vf v) {
     A = old * A + now * v, B = old * B + now, m = vmax(decayed, k);
 }
 
+INL long padded(long n) { return (n + VW - 1) / VW * VW; }
+
 struct Wkv {
     Tensor<3> k, v; Tensor<1> log_decay, bonus; Tensor<2> first_A, first_B, first_m; Tensor<1, int64_t> lengths;
     Tensor<3> y; Tensor<2> A, B, m; Tensor<4> starts;
     long rows, T, D, chunks, threads;
 };
 
+// A chunk of channels d0..d1, whose sums A, B in units of e^m are replaced.
+INL void any_chunk(const Wkv& x, long b, long t0, long t1, long d0, long d1) {
+    float *A = x.A(b), *B = x.B(b), *m = x.m(b);
+    for (long t = t0; t < t1; t++) {
+        const float *kt = x.k(b, t), *vt = x.v(b, t);
+        float* y = x.y(b, t);
+        vectors(d0, d1, [&](long d, auto lanes) {
+            const vf k = lanes.ld(kt + d), v = lanes.ld(vt + d);
+            vf a = lanes.ld(A + d), c = lanes.ld(B + d), p = lanes.ld(m + d), old, now;
+            align(p, k + lanes.ld(&x.bonus[d]), old, now);
+            lanes.st(y + d, (old * a + now * v) / (old * c + now));
+            add(a, c, p, lanes.ld(&x.log_decay[d]), k, v);
+            lanes.st(A + d, a), lanes.st(B + d, c), lanes.st(m + d, p);
+        });
+    }
+}
+
+// Where the keys of a chunk lie close together, all of it may be in units of e^M, with M the largest exponent: that is
+// one exponential a step and no comparison. False, and nothing done, where they do not. `room`: 5 numbers a channel.
+INL bool close_chunk(const Wkv& x, long b, long t0, long t1, long d0, long d1, float* room) {
+    const long n = padded(d1 - d0);
+    float *A = x.A(b), *B = x.B(b), *M = room - d0, *least = M + n, *m = least + n, *decay = m + n, *gain = decay + n;
+    vectors(d0, d1, [&](long d, auto lanes) {
+        const vf first = lanes.ld(x.m(b) + d);
+        st(M + d, first), st(m + d, first), st(least + d, bc(1e30f));
+    });
+    for (long t = t0; t < t1; t++) {
+        const float *kt = x.k(b, t), *vt = x.v(b, t);
+        vectors(d0, d1, [&](long d, auto lanes) {
+            const vf k = lanes.ld(kt + d);
+            __builtin_prefetch(vt + d);
+            st(M + d, vmax(k, ld(M + d))), st(least + d, vmin(k, ld(least + d)));
+            st(m + d, vmax(ld(m + d) + lanes.ld(&x.log_decay[d]), k));
+        });
+    }
+    vi far = {};
+    vectors(d0, d1, [&](long d, auto lanes) {
+        const vf w = lanes.ld(&x.log_decay[d]), u = lanes.ld(&x.bonus[d]);
+        const vi close = (ld(M + d) - ld(least + d) < 40.f) & (vabs(u) < 20.f) & (w < 1.f);
+        if (lanes.whole) far |= ~close;
+        else for (long i = 0; i < d1 - d; i++) far[i] |= ~close[i];
+    });
+    for (int i = 0; i < VW; i++) if (far[i]) return false;
+    vectors(d0, d1, [&](long d, auto lanes) {
+        const vf top = ld(M + d), scale = vexp2n((lanes.ld(x.m(b) + d) - top) * LOG2E);
+        lanes.st(A + d, lanes.ld(A + d) * scale), lanes.st(B + d, lanes.ld(B + d) * scale);
+        st(decay + d, vexp(lanes.ld(&x.log_decay[d]))), st(gain + d, vexp(lanes.ld(&x.bonus[d])));
+    });
+    for (long t = t0; t < t1; t++) {
+        const float *kt = x.k(b, t), *vt = x.v(b, t);
+        float* y = x.y(b, t);
+        vectors(d0, d1, [&](long d, auto lanes) {
+            const vf e = vexp2_inside((lanes.ld(kt + d) - ld(M + d)) * LOG2E), ev = e * lanes.ld(vt + d);
+            const vf a = lanes.ld(A + d), c = lanes.ld(B + d), w = ld(decay + d), u = ld(gain + d);
+            lanes.st(y + d, (a + u * ev) / (c + u * e));
+            lanes.st(A + d, w * a + ev), lanes.st(B + d, w * c + e);
+        });
+    }
+    vectors(d0, d1, [&](long d, auto lanes) {
+        const vf last = ld(m + d), scale = vexp(ld(M + d) - last);
+        lanes.st(A + d, lanes.ld(A + d) * scale), lanes.st(B + d, lanes.ld(B + d) * scale);
+        lanes.st(x.m(b) + d, last);
+    });
+    return true;
+}
+
 KERNEL(wkv, Wkv) {
     const long per = pieces(x.rows, x.D, x.threads), team_size = team(x.rows * x.T * x.D / VW * 4, x.threads);
     #pragma omp parallel for collapse(2) schedule(static, 1) num_threads(team_size)
     for (long b = 0; b < x.rows; b++) for (long s = 0; s < per; s++) {
         const long d0 = begin_of(s, per, x.D), d1 = begin_of(s + 1, per, x.D), T = x.lengths ? x.lengths[b] : x.T;
-        float *A = x.A(b), *B = x.B(b), *m = x.m(b);
+        std::vector<float> room(5 * padded(d1 - d0));
+        float* sums[] = {x.A(b), x.B(b), x.m(b)};
         for (long d = d0; d < d1; d++) {
-            A[d] = x.first_A ? x.first_A(b)[d] : 0.f, B[d] = x.first_B ? x.first_B(b)[d] : 0.f;
-            m[d] = x.first_m ? x.first_m(b)[d] : -__builtin_inff();
+            sums[0][d] = x.first_A ? x.first_A(b)[d] : 0.f, sums[1][d] = x.first_B ? x.first_B(b)[d] : 0.f;
+            sums[2][d] = x.first_m ? x.first_m(b)[d] : -__builtin_inff();
         }
-        for (long t = 0; t < T; t++) {
-            const float *kt = x.k(b, t), *vt = x.v(b, t);
-            float *y = x.y(b, t), *start = x.starts && t % K == 0 ? x.starts(b, t / K, 0) : nullptr;
-            vectors(d0, d1, [&](long d, auto lanes) {
-                const vf k = lanes.ld(kt + d), v = lanes.ld(vt + d);
-                vf a = lanes.ld(A + d), c = lanes.ld(B + d), p = lanes.ld(m + d), old, now;
-                if (start) lanes.st(start + d, a), lanes.st(start + x.D + d, c), lanes.st(start + 2 * x.D + d, p);
-                align(p, k + lanes.ld(&x.bonus[d]), old, now);
-                lanes.st(y + d, (old * a + now * v) / (old * c + now));
-                add(a, c, p, lanes.ld(&x.log_decay[d]), k, v);
-                lanes.st(A + d, a), lanes.st(B + d, c), lanes.st(m + d, p);
-            });
+        for (long t = 0; t < T; t += K) {
+            for (int i = 0; x.starts && i < 3; i++) std::copy(sums[i] + d0, sums[i] + d1, x.starts(b, t / K, i) + d0);
+            const long end = std::min(T, t + K);
+            if (end - t < 4 || !close_chunk(x, b, t, end, d0, d1, room.data())) any_chunk(x, b, t, end, d0, d1);
         }
         for (long t = T; t < x.T; t++) std::fill(x.y(b, t) + d0, x.y(b, t) + d1, 0.f);
     }
