@@ -1,11 +1,10 @@
-// Mamba's scan. A vector is VW channels, and all states of a channel are in registers, so that nothing is summed across
-// a vector. Time goes in chunks of K steps: what does not depend on the state is computed for a whole chunk first, so
+// Mamba's scan. A vector is VW channels, each with all its states, so that nothing is summed across a vector. Time goes in chunks of K steps: what does not depend on the state is computed for a whole chunk first, so
 // that its latency is not in the loop, and the gate is applied last. Backwards, chunks run in reverse from the states
 // kept at their starts; states and decays of a chunk are computed once more into a buffer.
 #include "vec.h"
 
 static const long MOST = 64;  // steps of a chunk
-static const int BLOCK = VW == 16 ? 16 : 8;  // states at once: as many as there are registers for
+static const int BLOCK = VW == 16 ? 16 : 8;  // states at once
 
 struct SelectiveScan {
     Tensor<3> u, dt; Tensor<2> A; Tensor<3> B, C; Tensor<1> skip; Tensor<3> z, first;  // D last, for states too
@@ -17,20 +16,24 @@ struct SelectiveScan {
 template <int n, bool keep>
 INL void states(const vf* a, vf* h, const vf* delta, const vf* xs, vf* ys, long steps, const float* B, long next_B,
                 const float* C, long next_C, vf* kept, vf* decays, long N) {
-    vf s[n], r[n];
-    for (int i = 0; i < n; i++) s[i] = h[i], r[i] = a[i];
+    constexpr int SIDE = std::min(n, VW == 16 ? 8 : 2);  // exponentials side by side, as there are registers
     for (long t = 0; t < steps; t++, B += next_B, C += next_C) {
-        vf step = delta[t], input = xs[t], sums[4] = {ys[t], {}, {}, {}};
+        const vf step = delta[t], input = xs[t];
+        vf sums[2] = {ys[t], {}};
         #pragma GCC unroll 16
-        for (int i = 0; i < n; i++) {
-            vf decay = vexp2_quick(step * r[i]);
-            s[i] = decay * s[i] + input * B[i];
-            sums[i & 3] += s[i] * C[i];
-            if (keep) decays[t * N + i] = decay, kept[t * N + i] = s[i];
+        for (int i = 0; i < n; i += SIDE) {
+            vf decay[SIDE];
+            vexp2_quick<SIDE>(decay, step, a + i);
+            #pragma GCC unroll 8
+            for (int j = 0; j < SIDE; j++) {
+                const vf now = decay[j] * h[i + j] + input * B[i + j];
+                sums[j & 1] += now * C[i + j];
+                h[i + j] = now;
+                if (keep) decays[t * N + i + j] = decay[j], kept[t * N + i + j] = now;
+            }
         }
-        ys[t] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        ys[t] = sums[0] + sums[1];
     }
-    for (int i = 0; i < n; i++) h[i] = s[i];
 }
 
 template <bool keep, class Rows>

@@ -105,14 +105,19 @@ INL vf vexp2n(vf x) {
     vf y = vexp2_inside(vmax(bc(-126.f), x));
     return x < -126.f ? bc(0.f) : y;
 }
-// 2^x for finite x <= 0, cut off at 2^-126; NaN for a positive NaN only. The fastest: a maximum of integers, off the
-// path of the polynomial.
-INL vf vexp2_quick(vf x) {
-    vf t = x + 12582912.f, f = x - (t - 12582912.f);
-    vf p = 0.00132765f * f + 0.00967554f;
-    p = p * f + 0.05550713f; p = p * f + 0.2402212f; p = p * f + 0.69314697f; p = p * f + 1.f;
-    vi k = (vi)t, least = (vi){} + (0x4b400000 - 126);
-    return (vf)((vi)p + ((k > least ? k : least) << 23));
+// 2^(x r) for n numbers r side by side and finite x r <= 0, cut off at 2^-126; NaN for a positive NaN only. The fastest:
+// a maximum of integers, off the path of the polynomial, and no exponential waits for the one before it.
+template <int n> INL void vexp2_quick(vf* y, vf x, const vf* r) {
+    vf t[n], f[n];
+    for (int i = 0; i < n; i++) t[i] = x * r[i] + 12582912.f;
+    for (int i = 0; i < n; i++) f[i] = x * r[i] - (t[i] - 12582912.f);
+    for (int i = 0; i < n; i++) y[i] = 0.00132765f * f[i] + 0.00967554f;
+    for (float c : {0.05550713f, 0.2402212f, 0.69314697f, 1.f}) for (int i = 0; i < n; i++) y[i] = y[i] * f[i] + c;
+    const vi least = (vi){} + (0x4b400000 - 126);
+    for (int i = 0; i < n; i++) {
+        const vi k = (vi)t[i];
+        y[i] = (vf)((vi)y[i] + ((k > least ? k : least) << 23));
+    }
 }
 INL vf vexp(vf x) { return vexp2(x * LOG2E); }
 INL vf vsig(vf x) {  // vexp2_inside(128) is inf
