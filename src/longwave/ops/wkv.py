@@ -68,6 +68,9 @@ def wkv_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
                torch.full((2, 3), -torch.inf, dtype=make.dtype))  # fmt: skip
     yield "from an empty state", dict(**inputs(2, 20, 3), state=nothing)
     yield "keys of any size", dict(**inputs(2, 60, 3, scale=200.0), state=state(2, 3))
+    growing = inputs(2, 150, 3)
+    growing["k"] = growing["k"] * torch.arange(150, dtype=make.dtype)[:, None]
+    yield "keys that grow", dict(**growing, state=state(2, 3))
     yield "ragged", dict(**inputs(3, 70, 2), state=state(3, 2), lengths=torch.tensor([0, 70, 33]))
 
 
