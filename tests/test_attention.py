@@ -266,6 +266,7 @@ def test_weights_are_read_out_where_asked():
 
 
 READ = dict(attention={}, cross={}, mla={}, longformer={}, bigbird={}, additive={}, lstmn={}, sparse_transformer={})
+READ |= dict(show_attend_tell={})
 READ |= {"attention ": dict(window=3), "sparse_transformer ": dict(kind="fixed"), "longformer ": dict(n_global=0)}
 
 
@@ -273,7 +274,7 @@ READ |= {"attention ": dict(window=3), "sparse_transformer ": dict(kind="fixed")
 def test_every_attention_layer_can_be_read(name):
     layer = mixers.create(name.strip(), 8, **READ[name])
     x = torch.randn(2, 48, 8)
-    state = layer.init_state(2, torch.randn(2, 5, 8)) if name in ("cross", "additive") else None
+    state = layer.init_state(2, torch.randn(2, 5, 8)) if name in ("cross", "additive", "show_attend_tell") else None
     quiet, _ = layer(x, state)
     with recording() as tape:
         read, _ = layer(x, state)

@@ -124,12 +124,32 @@ def _cifar(files: list[Path]) -> tuple[Bytes, NDArray[np.int64]]:
     return held[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), held[:, 0].astype(np.int64)
 
 
+def flickr8k(where: str) -> dict[str, tuple[Bytes, list[list[str]]]]:
+    """Of each split: images [N, 64, 64, 3], and the captions of each, from a flickr8k_64px.npz."""
+    path = Path(where).expanduser()
+    jpeg, offset, caption, split = _arrays(path, ("jpeg", "offset", "caption", "split"))
+    lines = bytes(caption[()]).decode("utf-8").split("\n")
+    each, rest = divmod(len(lines), max(1, len(split)))
+    if rest or not each or len(offset) != len(split) + 1:
+        raise UserError(f"{path} is damaged: {len(offset) - 1} images, {len(split)} splits and {len(lines)} captions")
+    images = _decoded(path, jpeg, offset)
+    found = {}
+    for number, name in enumerate(("train", "valid", "test")):
+        at = np.flatnonzero(split == number)
+        found[name] = (images[at], [lines[each * i : each * (i + 1)] for i in at])
+    return found
+
+
 def _jpegs(file: Path) -> tuple[Bytes, NDArray[np.int64]]:
+    jpeg, offset, label = _arrays(file, ("jpeg", "offset", "label"))
+    return _decoded(file, jpeg, offset), label.astype(np.int64)
+
+
+def _decoded(file: Path, jpeg: Bytes, offset: NDArray[np.int64]) -> Bytes:
     try:
         from PIL import Image
     except ImportError as missing:
         raise UserError(f"{file} holds JPEGs, which need: pip install 'longwave[twins]'") from missing
-    jpeg, offset, label = _arrays(file, ("jpeg", "offset", "label"))
     ends = zip(offset[:-1].tolist(), offset[1:].tolist(), strict=True)
     images = (Image.open(io.BytesIO(jpeg[a:b].tobytes())).convert("RGB") for a, b in ends)
-    return np.stack([np.asarray(image) for image in images]), label.astype(np.int64)
+    return np.stack([np.asarray(image) for image in images])

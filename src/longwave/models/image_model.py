@@ -66,7 +66,7 @@ class ImageModel(Model):
             raise UserError(f"this model sees images of shape {list(self.shape)}, got {list(images.shape[1:])}")
         return F.unfold(images, self.patch, stride=self.patch).mT
 
-    def encode(self, images: Image, lengths: None = None) -> Float[Tensor, "B S D"]:
+    def encode(self, images: Image, lengths: Tensor | None = None) -> Float[Tensor, "B S D"]:
         """The features of the class token, where there is one, then of every patch."""
         x = self.embed(self.patches(images))
         if self.first is not None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from longwave.models.block import Backbone
 from longwave.spec import Spec
@@ -20,6 +20,10 @@ class Model(nn.Module):
 
     def init_state(self, batch: int, **given: Any) -> State:
         raise NotImplementedError(f"{type(self).__name__} has no state")
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Features [B, S, d_model] for a decoder to look up."""
+        raise NotImplementedError(f"{type(self).__name__} is no encoder")
 
     @property
     def causal(self) -> bool:

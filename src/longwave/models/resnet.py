@@ -102,7 +102,7 @@ class ResNet(Model):
             h = getattr(self, f"layer{i}")(h)
         return h
 
-    def encode(self, images: Image, lengths: None = None) -> Float[Tensor, "B S D"]:
+    def encode(self, images: Image, lengths: Tensor | None = None) -> Float[Tensor, "B S D"]:
         """The last grid of features, row by row."""
         return self.grid(images).flatten(2).mT
 

@@ -4,7 +4,8 @@
     logits, state = model(tokens, state)             the one law, over the target
 
 What the encoder read is in the decoder's state, so that decoding, beam search and saved states are those of any model.
-A target begins with a token that means the beginning and ends with one that means the end.
+The encoder is a stack of mixers over tokens, or a model with an `encode` of its own: a ResNet, whose grid is looked up,
+or a ViT. A target begins with a token that means the beginning and ends with one that means the end.
 """
 
 import inspect
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from longwave import models
 from longwave.errors import UserError, check_positive
 from longwave.mixer import Mixer
 from longwave.models.block import Backbone, Branch, Residual, Stack
@@ -27,6 +29,8 @@ from longwave.ops.ragged import zero_pads
 from longwave.spec import Spec
 from longwave.state import Parts, State
 
+Memory = Float[Tensor, "B S M"]
+
 
 class Seq2Seq(Model):
     embed: nn.Embedding
@@ -35,8 +39,8 @@ class Seq2Seq(Model):
         self,
         *,
         d_model: int,
-        encoder: tuple[Spec | tuple, ...],  # blocks that read the source
-        decoder: tuple[Spec | tuple, ...],  # causal blocks; those of "cross" or "additive" look the source up
+        encoder: tuple[Spec | tuple, ...] | Spec,  # blocks that read the source, or a model of images
+        decoder: tuple[Spec | tuple, ...],  # causal blocks; some look up what was read: "cross", "additive" ...
         vocab: int = 256,  # tokens of both languages; one matrix embeds them and gives the logits
         norm: str | Spec = "layer",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
         residual: Residual = "post",  # where the norm stands
@@ -51,13 +55,21 @@ class Seq2Seq(Model):
         self.dropout = nn.Dropout(dropout)
         self.embed = nn.Embedding(vocab, d_model)
         how: dict[str, Any] = dict(norm=norm, residual=residual, dropout=dropout, init_std=init_std)
-        self.encoder = Backbone(d_model, blocks=encoder, **how)
+        self.encoder: Model | Backbone = (
+            models.create(encoder) if isinstance(encoder, Spec) else Backbone(d_model, blocks=encoder, **how)
+        )
         self.decoder = Backbone(d_model, blocks=decoder, **how)
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
         if not self.decoder.causal:
             raise UserError("a decoder reads the target from left to right: its mixers must be causal")
-        if not any(_looks_up(part) for block in self.decoder.parts() for part in block.parts()):
+        looking = [part.mixer for block in self.decoder.parts() for part in block.parts() if _looks_up(part)]
+        if not looking:
             raise UserError('no mixer of the decoder looks the source up: "cross" and "additive" do')
+        width = getattr(self.encoder, "d_model", d_model)
+        for mixer in looking:
+            if mixer.d_memory != width:
+                raise UserError(f"the encoder gives {width} features, a mixer of the decoder looks up "
+                                f"d_memory={mixer.d_memory}")  # fmt: skip
         nn.init.normal_(self.embed.weight, std=init_std or 1 / math.sqrt(d_model))
 
     @property
@@ -69,11 +81,14 @@ class Seq2Seq(Model):
         """The output matrix: logits are its products with the hidden states."""
         return self.embed.weight
 
-    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B S D"]:
+    def encode(self, source: Shaped[Tensor, "B ..."], lengths: Int[Tensor, " B"] | None = None) -> Memory:
+        """What the decoder looks up: features of every token of the source, or of every place of an image."""
+        if isinstance(self.encoder, Model):
+            return self.encoder.encode(source, lengths)
         return self.encoder(self._embed(source, lengths), None, lengths)[0]
 
     def init_state(  # type: ignore[override]
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None, **given: Any
+        self, source: Shaped[Tensor, "B ..."], lengths: Int[Tensor, " B"] | None = None, **given: Any
     ) -> Parts:
         """Reads the source; `lengths` are the sources'."""
         memory = self.encode(source, lengths)
@@ -95,7 +110,7 @@ class Seq2Seq(Model):
 
     def loss(
         self,
-        source: Int[Tensor, "B S"],
+        source: Shaped[Tensor, "B ..."],
         target: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
