@@ -8,7 +8,7 @@ import transformers
 import longwave as lw
 import longwave.hf
 from longwave import models
-from longwave.data.tokens import Bytes, Pieces
+from longwave.data.tokens import Bytes, read_pieces
 from longwave.errors import UserError
 from longwave.generate.beam import beam_search
 from longwave.models import weights
@@ -117,7 +117,7 @@ def test_encoders_open_too(preset, auto, shape, tmp_path):
 
 
 def test_the_tokenizer_of_bytes(folder):
-    pieces, text = Pieces(folder / "tokenizer.json"), "naïve Ā \N{SNOWMAN} \x7f end"
+    pieces, text = read_pieces(folder / "tokenizer.json"), "naïve Ā \N{SNOWMAN} \x7f end"
     assert pieces.prompt(text) == Bytes().prompt(text)
     assert pieces.decode(pieces.encode(text)) == text
     assert pieces.encode("\0") == [0] and pieces.ends == {0} and pieces.size == 256

@@ -15,9 +15,9 @@ FLOORS = (  # from the ground up; a room may use what stands on lower floors, an
     {"mixers"},
     {"models", "hf"},
     {"laws", "data"},
+    {"generate"},
     {"tasks"},
     {"train"},
-    {"generate"},
     {"serve", "bench", "lab", "probe", "compare", "doctor"},
     {"flags", "commands", "cli"},
 )

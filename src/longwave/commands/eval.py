@@ -29,6 +29,8 @@ def run(argv: Sequence[str]) -> None:
     about = read_progress(Path(words["run"]))
     plan = Plan(**{**about.plan, "context": how["context"] or about.plan["context"]})
     options = {**about.task["options"], **({"data": how["data"]} if how["data"] else {})}
+    if "tokenizer" in options and (Path(words["run"]) / "tokenizer.json").exists():
+        options["tokenizer"] = str(Path(words["run"]) / "tokenizer.json")  # that of the run, whatever the data
     task: Any = tasks.create(about.task["task"], options, context=plan.context, batch=plan.batch, seed=plan.seed)
     model = load(words["run"]).eval()
     with torch.no_grad():

@@ -31,7 +31,8 @@ def run(argv: Sequence[str]) -> None:
     chosen_how = Sampling(**sampling)
     model = load(words["run"])
     if not isinstance(model, LanguageModel) or not model.causal:
-        raise UserError(f"{words['run']} holds a {type(model).__name__} that does not generate")
+        other = ": longwave translate does" if type(model).__name__ == "Seq2Seq" else ""
+        raise UserError(f"{words['run']} holds a {type(model).__name__} that does not generate{other}")
     prompt = sys.stdin.read() if words["prompt"] == "-" else words["prompt"]
     if how["chat"]:
         prompt = chat_prompt(model.home, [dict(role="user", content=prompt)])

@@ -46,6 +46,8 @@ def _train_new(asked: Asked) -> int:
     asked.task.check(model)
     trainer = Trainer(model, asked.task, asked.plan, folder)
     make_folder(folder)
+    if isinstance(asked.task, tasks.Keeps):
+        asked.task.keep(folder)
     return _run(trainer, asked.tensorboard)
 
 
@@ -83,5 +85,7 @@ def _run(trainer: Any, tensorboard: bool) -> int:
     print_metrics(outcome.metrics, task)
     if task.preset == "lm" and "bits_per_byte" in outcome.metrics:
         print(f"\ngenerate from it:  longwave generate {shlex.quote(str(folder))} 'def main('")
+    if task.preset == "transformer":
+        print(f"\ntranslate by it:   longwave translate {shlex.quote(str(folder))} 'forty-two'")
     print(f"resume it:         {again} --steps {2 * outcome.progress.step}")
     return 0

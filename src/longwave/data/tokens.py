@@ -5,14 +5,16 @@ vocabulary of RWKV's "world" models.
 """
 
 import codecs
+import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from longwave.data.text import END
 from longwave.errors import UserError
+from longwave.files import write_whole
 from longwave.models.weights.byte_tokenizer import letter
 from longwave.models.weights.world import WORLD, read_words
 
@@ -43,7 +45,7 @@ def tokens_of(home: Path | None) -> Tokens:
     if home is None:
         return Bytes()
     if (home / "tokenizer.json").is_file():
-        return Pieces(home / "tokenizer.json")
+        return read_pieces(home / "tokenizer.json")
     worlds = sorted(home.glob(WORLD))
     return World(worlds[-1]) if worlds else Bytes()
 
@@ -121,25 +123,17 @@ class World:
 
 
 class Pieces:
-    """A tokenizer.json. The files tokenizer_config, generation_config and config beside it say what ends a text."""
+    """A tokenizer of the `tokenizers` package, and which of its tokens end a text or begin a translation."""
 
-    def __init__(self, file: Path) -> None:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as missing:
-            raise UserError(f"{file} needs: pip install 'longwave[tokenizers]'") from missing
-        try:
-            self._tokenizer = Tokenizer.from_file(str(file))
-        except Exception as problem:  # the package's errors have no class of their own
-            raise UserError(f"{file} is damaged: {str(problem).splitlines()[0]}") from problem
-        self.size = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        self.ends = frozenset(self._ends(file.parent))
+    def __init__(self, tokenizer: Any, ends: Iterable[int], start: int | None = None) -> None:
+        self._tokenizer, self.ends, self.start = tokenizer, frozenset(ends), start
+        self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, text: str) -> list[int]:
         return self._encode(text, whole=False)
 
     def prompt(self, text: str) -> list[int]:
-        """With what the tokenizer puts before a text; where that is nothing at all, the token that ends one."""
+        """With what the tokenizer puts around a text; where that is nothing at all, the token that ends one."""
         return self._encode(text, whole=True) or sorted(self.ends)[:1]
 
     def _encode(self, text: str, whole: bool) -> list[int]:
@@ -158,19 +152,73 @@ class Pieces:
     def decoder(self, after: Sequence[int] = ()) -> "PieceStream":
         return PieceStream(self, after)
 
-    def _ends(self, folder: Path) -> list[int]:
-        found: list[Any] = []
-        for name, key in (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id"),
-                          ("tokenizer_config.json", "eos_token")):  # fmt: skip
-            if (folder / name).is_file():
-                try:
-                    value = json.loads((folder / name).read_text(encoding="utf-8")).get(key)
-                except (OSError, ValueError, AttributeError, RecursionError) as problem:
-                    raise UserError(f"{folder / name} is damaged: it is not JSON") from problem
-                found += value if isinstance(value, list) else [value]
-        words = [each.get("content") if isinstance(each, dict) else each for each in found]
-        ids = [self._tokenizer.token_to_id(each) if isinstance(each, str) else each for each in words]
-        return [each for each in ids if isinstance(each, int) and not isinstance(each, bool)]
+    @property
+    def json(self) -> str:
+        return self._tokenizer.to_str()
+
+    def save(self, folder: Path) -> None:
+        """Write what `read_pieces` reads."""
+        facts = json.dumps({"eos_token_id": sorted(self.ends), "decoder_start_token_id": self.start})
+        for name, text in (("tokenizer.json", self.json), ("generation_config.json", facts)):
+            write_whole(folder / name, functools.partial(Path.write_text, data=text + "\n", encoding="utf-8"))
+
+
+def read_pieces(file: Path) -> Pieces:
+    """A tokenizer.json. The files tokenizer_config, generation_config and config beside it say what ends a text."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as missing:
+        raise UserError(f"{file} needs: pip install 'longwave[tokenizers]'") from missing
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as problem:  # the package's errors have no class of their own
+        raise UserError(f"{file} is damaged: {str(problem).splitlines()[0]}") from problem
+    found = [
+        value
+        for name, key in (("generation_config", "eos_token_id"), ("config", "eos_token_id"),
+                          ("tokenizer_config", "eos_token"))
+        for value in _listed(_beside(file.parent / f"{name}.json", key))
+    ]  # fmt: skip
+    words = [each.get("content") if isinstance(each, dict) else each for each in found]
+    ids = [tokenizer.token_to_id(each) if isinstance(each, str) else each for each in words]
+    homes = [file.parent / f"{name}.json" for name in ("generation_config", "config")]
+    starts = [value for home in homes if _whole(value := _beside(home, "decoder_start_token_id"))]
+    return Pieces(tokenizer, [each for each in ids if _whole(each)], next(iter(starts), None))
+
+
+def learn_pieces(texts: Sequence[str], size: int) -> Pieces:
+    """Byte-pair encoding of at most `size` tokens, learnt from these texts; no text is without tokens."""
+    try:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    except ImportError as missing:
+        raise UserError("learning a tokenizer needs: pip install 'longwave[tokenizers]'") from missing
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet, special = pre_tokenizers.ByteLevel.alphabet(), ["<s>", "</s>"]
+    if size < len(alphabet) + len(special):
+        raise UserError(f"{size} tokens have no room for the {len(alphabet)} bytes and {len(special)} marks")
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False))  # fmt: skip
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return Pieces(tokenizer, [1], start=0)
+
+
+def _beside(file: Path, key: str) -> Any:
+    if not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8")).get(key)
+    except (OSError, ValueError, AttributeError, RecursionError) as problem:
+        raise UserError(f"{file} is damaged: it is not JSON") from problem
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class PieceStream:

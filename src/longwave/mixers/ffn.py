@@ -21,6 +21,7 @@ from torch import Tensor
 from longwave.errors import check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer, ends
+from longwave.parts.dropout import dropout
 from longwave.parts.linear import Linear
 from longwave.state import Empty
 
@@ -64,5 +65,5 @@ class FFN(Mixer):
             h = GATES[self.kind](gate) * h
         else:
             h = PLAIN[self.kind](h)
-        y = self.out(F.dropout(h, self.dropout, self.training))
+        y = self.out(dropout(h, self.dropout, self.training))
         return y, None if state is None else Empty(state.n + ends(x, lengths))

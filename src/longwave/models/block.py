@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longwave.errors import UserError, choose
@@ -19,6 +18,7 @@ from longwave.hints import hints
 from longwave.mixer import Mixer
 from longwave.mixers import create
 from longwave.models.reversible import two_streams
+from longwave.parts.dropout import dropout
 from longwave.parts.norm import make_norm
 from longwave.spec import Spec
 from longwave.state import Parts, State
@@ -58,12 +58,12 @@ class Branch(Mixer):
         if self.norm_out is not None:
             y = self.norm_out(y)
         if self.tied_dropout and self.training:
-            kept = F.dropout(y.new_ones(len(y), 1, y.shape[2]), self.dropout)
+            kept = dropout(y.new_ones(len(y), 1, y.shape[2]), self.dropout, True)
             if self.residual in ("pre", "sandwich"):
                 return torch.addcmul(x, y, kept), state
             y = y * kept
         else:
-            y = F.dropout(y, self.dropout, self.training)
+            y = dropout(y, self.dropout, self.training)
         if self.residual == "none":
             return y, state
         return self.norm(x, y) if self.residual == "post" else x + y, state

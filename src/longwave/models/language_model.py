@@ -16,6 +16,7 @@ from longwave.models.model import Model
 from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import last_tokens, zero_pads
+from longwave.parts.dropout import Dropout
 from longwave.parts.linear import Linear
 from longwave.parts.norm import make_norm
 from longwave.spec import Spec
@@ -40,7 +41,7 @@ class LanguageModel(Model):
     ) -> None:
         super().__init__()
         check_positive(d_model=d_model, vocab=vocab)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.embed = nn.Embedding(vocab, d_model)
         self.embed_norm = make_norm(norm if embed_norm else "none", d_model)
         self.backbone = Backbone(

@@ -26,6 +26,7 @@ from longwave.models.model import Model
 from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import zero_pads
+from longwave.parts.dropout import Dropout
 from longwave.spec import Spec
 from longwave.state import Parts, State
 
@@ -52,7 +53,7 @@ class Seq2Seq(Model):
         super().__init__()
         check_positive(d_model=d_model, vocab=vocab)
         self.scale = math.sqrt(d_model) if scaled else 1.0
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.embed = nn.Embedding(vocab, d_model)
         how: dict[str, Any] = dict(norm=norm, residual=residual, dropout=dropout, init_std=init_std)
         self.encoder: Model | Backbone = (

@@ -12,6 +12,7 @@ from longwave.models.block import Backbone, Residual
 from longwave.models.heads import make_head
 from longwave.models.model import Model
 from longwave.ops.ragged import zero_pads
+from longwave.parts.dropout import Dropout
 from longwave.parts.linear import Linear
 from longwave.spec import Spec
 from longwave.state import Parts
@@ -37,7 +38,7 @@ class SequenceModel(Model):
         if (vocab is None) == (d_input is None):
             raise UserError("a SequenceModel reads tokens or frames: give vocab or d_input, one of them")
         check_positive(d_model=d_model, size=vocab or d_input or 0)
-        self.dropout = nn.Dropout(0.0 if tied_dropout else dropout)
+        self.dropout = Dropout(0.0 if tied_dropout else dropout)
         self.embed = Linear(d_input, d_model) if d_input else nn.Embedding(vocab or 0, d_model)
         self.backbone = Backbone(
             d_model,

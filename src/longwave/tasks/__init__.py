@@ -4,6 +4,7 @@ A folder of files is the registry: `recall.py` defines the class `Recall`, which
 task is made of `(context, batch, seed)` and of keyword-only options of its own, which are flags of the command line.
 """
 
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -44,6 +45,14 @@ class Task(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Plain facts for the checkpoint: its name, its options, and what tells whether its data changed."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A task whose model needs something beside its weights to be used: a tokenizer."""
+
+    def keep(self, folder: Path) -> None:
+        """Write that into the folder of a run."""
 
 
 def create(name: str, options: dict[str, Any], *, context: int, batch: int, seed: int) -> Task:

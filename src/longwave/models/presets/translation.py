@@ -1,5 +1,7 @@
 """Encoders and decoders: from one sequence to another."""
 
+from typing import Literal
+
 from longwave.spec import Spec
 
 
@@ -10,6 +12,7 @@ def transformer(
     n_heads: int = 8,  # heads
     d_hidden: int = 2048,  # hidden width of the feed-forward networks
     vocab: int = 37000,  # tokens of both languages
+    residual: Literal["post", "pre"] = "post",  # where the norm stands; before a branch it learns faster
     dropout: float = 0.1,  # of embeddings and branches, in training
 ) -> Spec:
     """The Transformer (Vaswani et al. 2017), base: sinusoidal positions, a norm after every sum, one embedding."""
@@ -18,7 +21,8 @@ def transformer(
     ffn = Spec("ffn", kind="relu", d_hidden=d_hidden, bias=True)
     encoder = [positions, *[[attention.but(causal=False), ffn]] * n_layers]
     decoder = [positions, *[[attention, Spec("cross", n_heads=n_heads), ffn]] * n_layers]
-    return Spec("seq2seq", d_model=d_model, vocab=vocab, dropout=dropout, encoder=encoder, decoder=decoder)
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, residual=residual, dropout=dropout, encoder=encoder,
+                decoder=decoder)  # fmt: skip
 
 
 def transformer_big(
