@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from longwave import mixers
-from longwave.bench import length, limits, ops, report
+from longwave.bench import length, limits, ops
 from longwave.bench.race import Ratio, forward_backward, race, ratio
 from longwave.bench.report import Measured
 from longwave.cli import main
@@ -47,7 +47,7 @@ def test_gradients_are_taken_of_every_input():
 def test_targets(took, target, missed, word):
     times = {"ours": [1.0] * 5, "other": [took] * 5, "slower": [99.0] * 5}
     row = Measured.of("op", "B=1", times, target=target, limit=("stream", 0.5), share=0.4)
-    assert (row.peer, row.ratio, row.reached) == ("other", Ratio(took, took, took), 0.5)
+    assert (row.peer, row.ratio, row.reached) == ("other", Ratio(took, took, took), Ratio(0.5, 0.5, 0.5))
     assert row.missed is missed
     assert row.cells()[-1] == word
 
@@ -55,6 +55,7 @@ def test_targets(took, target, missed, word):
 def test_a_share_of_the_limit_can_be_missed_too():
     assert Measured.of("op", "", {"ours": [1.0]}, limit=("exp", 0.3), share=0.5).missed
     assert not Measured.of("op", "", {"ours": [1.0]}, limit=("exp", 0.45), share=0.5).missed
+    assert not Measured.of("op", "", {"ours": [0.6, 1.0, 1.1]}, limit=("exp", 0.3), share=0.5).missed  # not so surely
 
 
 def test_the_limits_of_this_machine_are_plausible():
@@ -111,4 +112,11 @@ def test_lengths(tmp_path, capsys):
     assert main(["bench", "length", "--only", "mingru", "--tokens", "8192", "--out", str(tmp_path)]) == 0
     assert "mingru | 8,192" in capsys.readouterr().out
     assert (tmp_path / "length.png").stat().st_size > 1000
-    report.table([])
+    stored = json.loads((tmp_path / "length.json").read_text())
+    stored["rows"][0]["training"][-1] = 123.0
+    (tmp_path / "length.json").write_text(json.dumps(stored))
+    again = ["bench", "length", "--only", "mingru,positions", "--tokens", "8192", "--resume", "--out", str(tmp_path)]
+    assert main(again) == 0  # without parameters there is the gradient of the input
+    said = capsys.readouterr().out
+    assert "123.00 s" in said
+    assert "positions | 8,192" in said

@@ -113,3 +113,16 @@ def test_memory_is_that_of_a_chunk():
         with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
             run(x)
     assert held[1] - x.nbytes < held[0] / 8  # the input stays
+
+
+def test_both_ways_are_cut_each_by_itself():
+    both = lw.Bidirectional(lw.create_mixer("gru", d_model=4), lw.create_mixer("s4d", d_model=4)).double()
+    x, lengths = torch.randn(3, 11, 4, dtype=torch.float64, requires_grad=True), torch.tensor([11, 4, 0])
+    real = (torch.arange(11) < lengths[:, None])[..., None]
+    wanted = [x, *both.parameters()]
+    found = []
+    for y, _ in (both(x, None, lengths), lw.chunked(both, x, None, lengths, chunk=3)):
+        y = torch.where(real, y, 0)
+        found.append([y, *torch.autograd.grad(y.square().sum(), wanted)])
+    for whole, cut in zip(*found, strict=True):
+        torch.testing.assert_close(cut, whole)

@@ -20,6 +20,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from longwave.errors import UserError
+from longwave.mixer import Bidirectional
 from longwave.record import AuxLoss, aux_loss, aux_losses, is_collecting
 from longwave.replay import autocast_here, gradients, random_state, set_random
 from longwave.state import State
@@ -36,7 +37,12 @@ def chunked(
     *,
     chunk: int,
 ) -> tuple[Tensor, Any]:
-    """What `mixer(x, state, lengths, dt)` returns, gradients included, for a mixer or a model of any make."""
+    """What `mixer(x, state, lengths, dt)` returns, gradients included, for a mixer or a model of any make.
+
+    Of a `Bidirectional`, each way is cut by itself.
+    """
+    if isinstance(mixer, Bidirectional):
+        return mixer.each_way(lambda one, *given: chunked(one, *given, chunk=chunk)[0], x, lengths, dt), None
     by_token = dt if isinstance(dt, Tensor) and dt.ndim == 2 else None
     if isinstance(dt, Tensor) and dt.requires_grad and by_token is None:
         raise UserError("in chunks, only a dt of a number a token [B, T] carries a gradient")

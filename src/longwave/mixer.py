@@ -146,7 +146,13 @@ class Bidirectional(Mixer):
     def forward(
         self, x: Tensor, state: None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
     ) -> tuple[Tensor, None]:
+        return self.each_way(lambda one, *given: one(*given)[0], x, lengths, dt), None
+
+    def each_way(
+        self, read: Callable[..., Tensor], x: Tensor, lengths: Tensor | None, dt: float | Tensor | None
+    ) -> Tensor:
+        """With `read(mixer, x, state, lengths, dt)` for each of the two."""
         dt_back = reverse(dt, lengths, shift=1) if isinstance(dt, Tensor) and dt.ndim == 2 else dt
-        ahead, _ = self.ahead(x, None, lengths, dt if self.ahead.continuous else None)
-        back, _ = self.back(reverse(x, lengths), None, lengths, dt_back if self.back.continuous else None)
-        return ahead + reverse(back, lengths), None
+        ahead = read(self.ahead, x, None, lengths, dt if self.ahead.continuous else None)
+        back = read(self.back, reverse(x, lengths), None, lengths, dt_back if self.back.continuous else None)
+        return ahead + reverse(back, lengths)

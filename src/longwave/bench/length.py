@@ -1,29 +1,36 @@
 """Time and memory against length: every mixer forward and through one training step, from 4,096 tokens to a million.
 
-Each mixer runs in a process of its own, so that memory is its own. What streams is trained in chunks, exactly.
+Each mixer runs in a process of its own, so that memory is its own and no more than there may be; one that fails is
+reported, and the next has its turn. What streams is trained in chunks, exactly.
 """
 
 import inspect
 import math
 import multiprocessing
+import resource
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 import torch
 
 from longwave import mixers
 from longwave.chunked import chunked
-from longwave.mixer import Mixer
+from longwave.mixer import Bidirectional, Mixer
 from longwave.state import State
 from longwave.train.memory import peak
 
 WIDTH, SHORTEST, FITTED = 256, 1 << 12, 1 << 15
 CHUNK = 1 << 15
-PASSES = 4  # in which a state that keeps the whole past is trained: each goes through all of it again
+PASSES = 8  # in which a state that keeps the whole past is trained, at any length: each goes through all of it again
 MEMORY = 256  # tokens
+MOST = 16 << 30  # bytes that a training step may hold
+BESIDE = 3 << 30  # and Python, torch, mixer and input; a process that wants more is refused it
+REPEATS, ENOUGH = 3, 5.0  # runs of which the least counts, or seconds after which there is no further one
 SLOPE = {"linear": 1.1, "fft": 1.2}  # of time against length, on logarithmic axes, at most
 
 
@@ -34,7 +41,7 @@ class Curve:
     tokens: list[int] = field(default_factory=list)
     forward: list[float] = field(default_factory=list)  # seconds
     training: list[float] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)  # bytes of the training step
+    memory: list[int] = field(default_factory=list)  # bytes of the training step, beside mixer and input
     error: str = ""
 
     @property
@@ -42,10 +49,13 @@ class Curve:
         """Of forward and training, fitted over the long lengths."""
         return slope(self.tokens, self.forward), slope(self.tokens, self.training)
 
+    def covers(self, tokens: int) -> bool:
+        return not self.error and self.tokens[-1:] == [longest(self.mixer, tokens)]
+
     @property
     def missed(self) -> bool:
         limit = SLOPE.get(self.work, math.inf)
-        return bool(self.error) or any(s > limit for s in self.slopes)
+        return bool(self.error) or any(s > limit for s in self.slopes) or max(self.memory, default=0) > MOST
 
 
 def slope(tokens: list[int], seconds: list[float]) -> float:
@@ -65,28 +75,27 @@ def longest(name: str, asked: int) -> int:
     return min(asked, {"loop": 1 << 16, "quadratic": 1 << 14}.get(cls.work, asked))  # type: ignore[attr-defined]
 
 
-def measure(names: list[str], tokens: int) -> Iterator[Curve]:
+def measure(name: str, tokens: int) -> Curve:
     context = multiprocessing.get_context("spawn")
-    for name in names:
-        receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(name, longest(name, tokens), torch.get_num_threads(), send))
-        process.start()
-        send.close()
-        curve = Curve(name, mixers.registry.get(name).work)  # type: ignore[attr-defined]
-        try:
-            while True:
-                curve = receive.recv()
-        except EOFError:
-            process.join()
-        if process.exitcode and not curve.error:
-            curve.error = (
-                f"ended with {process.exitcode} at {2 * curve.tokens[-1] if curve.tokens else SHORTEST} tokens"
-            )
-        yield curve
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(name, longest(name, tokens), torch.get_num_threads(), send))
+    process.start()
+    send.close()
+    curve = Curve(name, mixers.registry.get(name).work)  # type: ignore[attr-defined]
+    try:
+        while True:
+            curve = receive.recv()
+    except EOFError:
+        process.join()
+    if process.exitcode and not curve.error:
+        curve.error = f"ended with {process.exitcode} at {2 * curve.tokens[-1] if curve.tokens else SHORTEST} tokens"
+    return curve
 
 
 def _child(name: str, tokens: int, threads: int, send: Connection) -> None:
     torch.set_num_threads(threads)
+    if sys.platform == "linux":  # elsewhere the system does not hold to it
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST + BESIDE, MOST + BESIDE))
     curve = Curve(name, mixers.registry.get(name).work)  # type: ignore[attr-defined]
     n = SHORTEST
     try:
@@ -101,10 +110,11 @@ def _child(name: str, tokens: int, threads: int, send: Connection) -> None:
 
 def _add(curve: Curve, n: int) -> None:
     torch.manual_seed(0)
-    mixer, x = mixers.create(curve.mixer, WIDTH), torch.randn(1, n, WIDTH)
-    repeats = 3 if n < 1 << 17 else 1
-    forward = _seconds(lambda: _forward(mixer, x), repeats)
-    training, memory = peak(lambda: _seconds(lambda: _training(mixer, x), repeats))
+    options = inspect.signature(mixers.registry.get(curve.mixer)).parameters
+    given: dict[str, Any] = {"longest": n} if "longest" in options else {}
+    mixer, x = mixers.create(curve.mixer, WIDTH, **given), torch.randn(1, n, WIDTH)
+    forward = _seconds(lambda: _forward(mixer, x))
+    training, memory = peak(lambda: _seconds(lambda: _training(mixer, x)))
     for series, value in zip((curve.tokens, curve.forward, curve.training, curve.memory),
                              (n, forward, training, memory), strict=True):  # fmt: skip
         series.append(value)  # type: ignore[attr-defined]
@@ -117,7 +127,7 @@ def _start(mixer: Mixer) -> State:
 
 
 def _chunk(mixer: Mixer, x: torch.Tensor) -> int:
-    return max(CHUNK, x.shape[1] // PASSES) if mixer.growth == "linear" else CHUNK
+    return max(SHORTEST, x.shape[1] // PASSES) if mixer.growth == "linear" else CHUNK
 
 
 def _forward(mixer: Mixer, x: torch.Tensor) -> None:
@@ -131,14 +141,19 @@ def _forward(mixer: Mixer, x: torch.Tensor) -> None:
 
 
 def _training(mixer: Mixer, x: torch.Tensor) -> None:
-    y, _ = chunked(mixer, x, _start(mixer), chunk=_chunk(mixer, x)) if mixer.causal else mixer(x)
-    torch.autograd.grad(y, [p for p in mixer.parameters() if p.requires_grad], torch.ones_like(y), allow_unused=True)
+    """With the gradients of all parameters; of the input where there are none."""
+    wanted: list[torch.Tensor] = [p for p in mixer.parameters() if p.requires_grad] or [x.requires_grad_()]
+    if isinstance(mixer, Bidirectional):
+        y, _ = chunked(mixer, x, chunk=CHUNK)
+    else:
+        y, _ = chunked(mixer, x, _start(mixer), chunk=_chunk(mixer, x)) if mixer.causal else mixer(x)
+    torch.autograd.grad(y, wanted, torch.ones_like(y), allow_unused=True)
 
 
-def _seconds(work: Callable[[], None], repeats: int) -> float:
+def _seconds(work: Callable[[], None]) -> float:
     """The least of some runs."""
-    times = []
-    for _ in range(repeats):
+    times: list[float] = []
+    while len(times) < REPEATS and sum(times) < ENOUGH:
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)

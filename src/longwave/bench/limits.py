@@ -1,5 +1,6 @@
 """What this machine can do at most a second: bytes moved, fused multiply-adds, exponentials, on torch's threads."""
 
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -51,4 +52,6 @@ def machine() -> str:
     if info.exists():
         lines = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
         name = lines[0].partition(":")[2].strip() if lines else name
-    return f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    waits = os.environ.get("OMP_WAIT_POLICY")  # where threads sleep between kernels, waking them is what is measured
+    asleep = f" (OMP_WAIT_POLICY={waits})" if waits else ""
+    return f"{name}, {torch.get_num_threads()} threads{asleep}, torch {torch.__version__}"

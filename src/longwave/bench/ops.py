@@ -15,7 +15,7 @@ from longwave.bench import peers
 from longwave.bench.race import forward, forward_backward, race
 from longwave.bench.report import Measured
 
-ROUNDS, SECONDS = 9, 12.0
+ROUNDS, SECONDS = 9, 10.0
 Maker = Callable[[], Callable[..., Any]]
 
 

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from longwave.bench.race import Ratio, ratio
+from longwave.files import write_whole
 from longwave.probe.picture import pyplot, save
 
 NOISE = 0.85  # a target is missed where the whole interval lies below so much of it
@@ -22,7 +23,7 @@ class Measured:
     ratio: Ratio | None = None  # how many times as long it takes
     target: float | None = None
     bound: str = ""  # what of the machine limits it
-    reached: float | None = None  # which share of that
+    reached: Ratio | None = None  # which share of that
     share: float | None = None  # that was meant to be reached
 
     @staticmethod
@@ -40,22 +41,22 @@ class Measured:
         peer = min(others, key=others.__getitem__, default="")
         return Measured(
             what, shape, ours, peer, ratio(times[peer], times["ours"]) if peer else None, target if peer else None,
-            limit[0] if limit else "", limit[1] / ours if limit else None, share,
+            limit[0] if limit else "", ratio([limit[1]], times["ours"]) if limit else None, share,
         )  # fmt: skip
 
     @property
     def missed(self) -> bool:
         slow = self.ratio is not None and self.target is not None and self.ratio.high < NOISE * self.target
-        far = self.reached is not None and self.share is not None and self.reached < NOISE * self.share
+        far = self.reached is not None and self.share is not None and self.reached.high < NOISE * self.share
         return slow or far
 
     @property
     def reached_all(self) -> bool:
         fast = self.ratio is None or self.target is None or self.ratio.value >= self.target
-        return fast and (self.reached is None or self.share is None or self.reached >= self.share)
+        return fast and (self.reached is None or self.share is None or self.reached.value >= self.share)
 
     def cells(self) -> list[str]:
-        reached = "" if self.reached is None else f"{self.reached:.0%} of {self.bound}"
+        reached = "" if self.reached is None else f"{self.reached.value:.0%} of {self.bound}"
         goals = [f"{self.target:g}x"] if self.target else []
         goals += [f"{self.share:.0%}"] if self.share else []
         verdict = (
@@ -96,8 +97,15 @@ def duration(seconds: float) -> str:
 def write(folder: Path, name: str, machine: str, about: Mapping[str, Any], rows: Sequence[Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine, **about, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+    text = json.dumps({"machine": machine, **about, "rows": [asdict(row) for row in rows]}, indent=1) + "\n"
+    write_whole(path, lambda file: file.write_text(text))
     return path
+
+
+def read(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of what was written there; none where nothing was."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
 
 
 def plot_lengths(path: Path, curves: Sequence[Any]) -> Path:

@@ -17,6 +17,7 @@ FLAGS = [
     Option("peers", bool, False, "beside what a user would otherwise pick; exit 1 where a target is missed"),
     Option("only", str, "", "rows whose name has this in it; for length: mixers, with commas between them"),
     Option("tokens", int, 1 << 20, "length: up to so many"),
+    Option("resume", bool, False, "length: mixers that the JSON in --out has, at so many tokens, are not run again"),
     Option("allocator", Literal["tuned", "stock", "both"], "tuned", "how memory is got, for us and for peers"),
     Option("out", str, "runs/bench", "the folder of the JSON and the plots"),
 ]
@@ -86,12 +87,16 @@ def _length(what: str, how: dict[str, Any]) -> int:
     head = ["mixer", "tokens", "forward", "training step", "memory", "slopes", ""]
     print(limits.machine())
     print(report.table([], head), flush=True)
+    folder, known = Path(how["out"]), {}
+    if how["resume"]:
+        known = {row["mixer"]: length.Curve(**row) for row in report.read(folder, "length")}
+        known = {name: curve for name, curve in known.items() if curve.covers(how["tokens"])}
     curves = []
-    for curve in length.measure(names, how["tokens"]):
-        curves.append(curve)
-        print("| " + " | ".join(_cells(curve)) + " |", flush=True)
-    path = report.write(Path(how["out"]), "length", limits.machine(), {}, curves)
-    picture = report.plot_lengths(Path(how["out"]) / "length.png", curves)
+    for name in names:
+        curves.append(known.get(name) or length.measure(name, how["tokens"]))
+        print("| " + " | ".join(_cells(curves[-1])) + " |", flush=True)
+        path = report.write(folder, "length", limits.machine(), {}, curves)
+    picture = report.plot_lengths(folder / "length.png", curves)
     print(f"\nwritten: {path}, {picture}")
     return 1 if any(curve.missed for curve in curves) else 0
 

@@ -34,6 +34,8 @@ from longwave.state import State
 
 
 class ACT(Mixer):
+    work = "loop"
+
     def __init__(
         self,
         d_model: int,

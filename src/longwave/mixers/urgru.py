@@ -21,14 +21,10 @@ from torch import Tensor, nn
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.rnn import Hidden
-from longwave.ops.gated_cells import gru_cell, uniform_bias
-from longwave.ops.linear import linear
-from longwave.ops.scan import scan
+from longwave.ops.gated_cells import gru, uniform_bias
 
 
 class URGRU(Mixer):
-    work = "loop"
-
     def __init__(
         self,
         d_model: int,
@@ -55,8 +51,5 @@ class URGRU(Mixer):
     def forward(
         self, x: Tensor, state: Hidden | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Hidden | None]:
-        def cell(gates: Tensor, old: Hidden) -> tuple[Tensor, Hidden]:
-            h = gru_cell(gates, self.U, self.b_n, old.h)
-            return h, Hidden(h)
-
-        return scan(cell, linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)
+        y, h = gru(x, self.W, self.U, self.b, self.b_n, None if state is None else state.h, lengths)
+        return y, None if h is None else Hidden(h)

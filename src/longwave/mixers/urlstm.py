@@ -21,14 +21,10 @@ from torch import Tensor, nn
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.mixers.lstm import Cell
-from longwave.ops.gated_cells import lstm_cell, uniform_bias
-from longwave.ops.linear import linear
-from longwave.ops.scan import scan
+from longwave.ops.gated_cells import lstm, uniform_bias
 
 
 class URLSTM(Mixer):
-    work = "loop"
-
     def __init__(
         self,
         d_model: int,
@@ -56,8 +52,6 @@ class URLSTM(Mixer):
     def forward(
         self, x: Tensor, state: Cell | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Cell | None]:
-        def cell(gates: Tensor, old: Cell) -> tuple[Tensor, Cell]:
-            h, c = lstm_cell(gates, self.U, old.h, old.c, self.refine, self.tied)
-            return h, Cell(h, c)
-
-        return scan(cell, linear(x, self.W, self.b), state or self.init_state(len(x)), lengths)
+        given = None if state is None else (state.h, state.c)
+        y, last = lstm(x, self.W, self.U, self.b, given, lengths, self.refine, self.tied)
+        return y, None if last is None else Cell(*last)

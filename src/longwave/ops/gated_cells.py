@@ -83,14 +83,16 @@ def lstm(
     b: Float[Tensor, " gates"],
     state: tuple[Float[Tensor, "B D"], Float[Tensor, "B D"]] | None = None,
     lengths: Int[Tensor, " B"] | None = None,
+    refined: bool = False,
+    tied: bool = False,
 ) -> tuple[Float[Tensor, "B T D"], tuple[Float[Tensor, "B D"], Float[Tensor, "B D"]] | None]:
-    """Returns all h, and the last (h, c) where initial ones were given."""
+    """Returns all h, and the last (h, c) where initial ones were given. `refined`, `tied`: the gates of `lstm_cell`."""
     h = c = x.new_zeros(len(x), U.shape[1])
     if state is not None:
         h, c = state
     ys = []
     for t, gates in enumerate(F.linear(x, W, b).unbind(1)):
-        new_h, new_c = lstm_cell(gates, U, h, c)
+        new_h, new_c = lstm_cell(gates, U, h, c, refined, tied)
         h, c = _keep(h, new_h, t, lengths), _keep(c, new_c, t, lengths)
         ys.append(h)
     return torch.stack(ys, 1), None if state is None else (h, c)
@@ -106,7 +108,7 @@ def gru(
     state: Float[Tensor, "B D"] | None = None,
     lengths: Int[Tensor, " B"] | None = None,
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D"] | None]:
-    """Returns all h, and the last where an initial one was given."""
+    """Returns all h, and the last where an initial one was given. A fourth gate refines z, as in `gru_cell`."""
     h = x.new_zeros(len(x), U.shape[1]) if state is None else state
     ys = []
     for t, gates in enumerate(F.linear(x, W, b).unbind(1)):
@@ -117,12 +119,16 @@ def gru(
 
 @lstm.samples
 def lstm_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
-    def inputs(B: int, T: int, I: int, D: int) -> dict[str, Any]:
-        return dict(x=make.normal(B, T, I), W=make.normal(4 * D, I), U=make.normal(4 * D, D), b=make.normal(4 * D))
+    def inputs(B: int, T: int, I: int, D: int, gates: int = 4) -> dict[str, Any]:
+        n = gates * D
+        return dict(x=make.normal(B, T, I), W=make.normal(n, I), U=make.normal(n, D), b=make.normal(n))
 
     for T in (1, 2, 19):
         yield f"T={T}", dict(**inputs(2, T, 3, 5), state=(make.normal(2, 5), make.normal(2, 5)))
     yield "from zero", inputs(3, 9, 2, 2)
+    for refined, tied in ((True, False), (False, True), (True, True)):
+        more = dict(state=(make.normal(2, 5), make.normal(2, 5)), refined=refined, tied=tied)
+        yield f"refined={refined} tied={tied}", dict(**inputs(2, 7, 3, 5, 4 + refined - tied), **more)
     yield (
         "ragged",
         dict(**inputs(3, 9, 4, 3), state=(make.normal(3, 3), make.normal(3, 3)), lengths=torch.tensor([0, 9, 4])),
@@ -131,26 +137,39 @@ def lstm_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @gru.samples
 def gru_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
-    def inputs(B: int, T: int, I: int, D: int) -> dict[str, Any]:
+    def inputs(B: int, T: int, I: int, D: int, gates: int = 3) -> dict[str, Any]:
+        n = gates * D
         return dict(
-            x=make.normal(B, T, I), W=make.normal(3 * D, I), U=make.normal(3 * D, D), b=make.normal(3 * D),
-            b_n=make.normal(D),
-        )  # fmt: skip
+            x=make.normal(B, T, I), W=make.normal(n, I), U=make.normal(n, D), b=make.normal(n), b_n=make.normal(D)
+        )
 
     for T in (1, 2, 19):
         yield f"T={T}", dict(**inputs(2, T, 3, 5), state=make.normal(2, 5))
+    yield "refined", dict(**inputs(2, 7, 3, 5, 4), state=make.normal(2, 5))
     yield "from zero", inputs(3, 9, 2, 2)
     yield "ragged", dict(**inputs(3, 9, 4, 3), state=make.normal(3, 3), lengths=torch.tensor([0, 9, 4]))
 
 
-def _aten_when(lengths: Tensor | None = None, **_: Any) -> str:
-    return "torch returns the state after the last step, pads included" if lengths is not None else ""
+def _aten_when(lengths: Tensor | None, odd: bool) -> str:
+    return (
+        "torch has no refined or tied gates" if odd
+        else "torch returns the state after the last step, pads included" if lengths is not None else ""
+    )  # fmt: skip
 
 
-@lstm.form("torch.aten", when=_aten_when)
+def _aten_lstm_when(lengths: Tensor | None = None, refined: bool = False, tied: bool = False, **_: Any) -> str:
+    return _aten_when(lengths, refined or tied)
+
+
+def _aten_gru_when(U: Tensor, b_n: Tensor, lengths: Tensor | None = None, **_: Any) -> str:
+    return _aten_when(lengths, len(U) > 3 * len(b_n))
+
+
+@lstm.form("torch.aten", when=_aten_lstm_when)
 def aten_lstm(
-    x: Tensor, W: Tensor, U: Tensor, b: Tensor, state: Cells | None = None, lengths: Tensor | None = None
-) -> tuple[Tensor, Cells | None]:
+    x: Tensor, W: Tensor, U: Tensor, b: Tensor, state: Cells | None = None, lengths: Tensor | None = None,
+    refined: bool = False, tied: bool = False,
+) -> tuple[Tensor, Cells | None]:  # fmt: skip
     zero = x.new_zeros(1, len(x), U.shape[1])
     first = (zero, zero) if state is None else (state[0][None], state[1][None])
     weights = (W, U, b, torch.zeros_like(b))
@@ -158,7 +177,7 @@ def aten_lstm(
     return y, None if state is None else (h[0], c[0])
 
 
-@gru.form("torch.aten", when=_aten_when)
+@gru.form("torch.aten", when=_aten_gru_when)
 def aten_gru(
     x: Tensor, W: Tensor, U: Tensor, b: Tensor, b_n: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:

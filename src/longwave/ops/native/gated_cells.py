@@ -16,7 +16,7 @@ _SIGNATURE = (
 )
 _forward = kernel("gated_cell", _SIGNATURE)
 _backward = kernel("gated_cell_backward", _SIGNATURE)
-LSTM, GRU = 0, 4  # kinds; see gated_cells.cpp
+LSTM, GRU = 0, 4  # kinds, and 1 more where the gate is refined, 2 where tied; see EACH_CELL in gated_cells.cpp
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
@@ -95,9 +95,10 @@ def _over_time(
 
 @lstm.form("native", when=on_cpu, worth=_long)
 def native_lstm(
-    x: Tensor, W: Tensor, U: Tensor, b: Tensor, state: Cells | None = None, lengths: Tensor | None = None
-) -> tuple[Tensor, Cells | None]:
-    y, h, c = _over_time(x, W, U, b, None, state or (None, None), lengths, LSTM)
+    x: Tensor, W: Tensor, U: Tensor, b: Tensor, state: Cells | None = None, lengths: Tensor | None = None,
+    refined: bool = False, tied: bool = False,
+) -> tuple[Tensor, Cells | None]:  # fmt: skip
+    y, h, c = _over_time(x, W, U, b, None, state or (None, None), lengths, LSTM + refined + 2 * tied)
     return y, None if state is None else (h, c)
 
 
@@ -105,5 +106,5 @@ def native_lstm(
 def native_gru(
     x: Tensor, W: Tensor, U: Tensor, b: Tensor, b_n: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    y, h, _ = _over_time(x, W, U, b, b_n, (state, None), lengths, GRU)
+    y, h, _ = _over_time(x, W, U, b, b_n, (state, None), lengths, GRU + (len(U) > 3 * len(b_n)))
     return y, None if state is None else h
