@@ -11,7 +11,6 @@ import longwave as lw
 from longwave import models
 from longwave.errors import RunError, UserError
 from longwave.files import read_header
-from longwave.models.heads import HEADS
 from longwave.models.language_model import LanguageModel
 from longwave.spec import Spec
 from longwave.state import State
@@ -56,6 +55,9 @@ TINY = {
     "show_attend_tell": dict(d_model=8, vocab=40, depths=(1, 1), width=4, channels=1),
     "vit_gpt2": dict(d_model=8, vocab=40, n_layers=1, n_heads=2, size=8, patch=4, channels=1, context=64),
     "wavegan": dict(n_classes=3, n_samples=64, width=4),
+    "bert": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
+    "bert_large": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
+    "modernbert": dict(d_model=8, n_layers=4, n_heads=2, d_hidden=12, window=4, vocab=40),
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
@@ -66,11 +68,7 @@ PIXELS = ("pixelcnn", "pixelrnn")
 INPUTS = {"wavegan": lambda: torch.randn(2, 6, 1)}  # of those that do not read tokens
 INPUTS |= {name: lambda: torch.randn(2, 1, 8, 8) for name in (*IMAGES, *CAPTIONS)}
 INPUTS |= {name: lambda: torch.randint(5, (2, 2, 4, 4)) for name in PIXELS}
-LANGUAGE = [
-    name
-    for name in TINY
-    if name not in ("masked_lm", "classifier", "wavegan", *TRANSLATION, *IMAGES, *PIXELS, *CAPTIONS)
-]
+LANGUAGE = [name for name, options in TINY.items() if models.preset(name, **options).name == "language_model"]
 
 
 def tiny(name, **options):
@@ -174,6 +172,11 @@ def test_published_sizes():
     assert published("vit") == 86_567_656
     assert published("resnet18") == 11_689_512
     assert published("resnet50") == 25_557_032
+    assert published("bert", head="pooled") == 109_482_240
+    assert published("bert", head="pretrain") == 110_106_428
+    assert published("bert_large", head="pooled") == 335_141_888
+    assert published("modernbert") == 149_655_232  # with a bias a token
+    assert published("modernbert", d_model=1024, n_layers=28, n_heads=16, d_hidden=2624) == 395_881_664
     assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
     assert published("transformer_big") == pytest.approx(213e6, rel=0.01)
 
@@ -196,7 +199,7 @@ def test_wrapping_keeps_what_a_mixer_means_by_its_initial_values():
 
 
 def test_a_classifier_answers_so_far():
-    for pool in ("mean", "last"):
+    for pool in ("mean", "last", "first"):
         model = tiny("classifier", pool=pool, mixer="gru").double()
         tokens = torch.randint(40, (3, 10))
         lengths = torch.tensor([10, 4, 1])
@@ -209,7 +212,7 @@ def test_a_classifier_answers_so_far():
             assert apart(whole[b : b + 1], model(tokens[b : b + 1, :n])[0]) < TOLERANCE[torch.float64]
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["classify", "tag", "regress", "predict"])
 def test_heads_learn_from_ragged_batches(head):
     model = lw.create_model("classifier", n_classes=3, d_input=2, d_model=8, n_layers=1, mixer="gru", head=head).train()
     x, lengths = torch.randn(4, 6, 2), torch.tensor([6, 3, 1, 5])

@@ -51,12 +51,17 @@ def preset(name: str, **options: Any) -> Spec:
     return table[name](**options)
 
 
+def cls(name: str) -> type["Model"]:
+    """The class of a kind of model."""
+    known = choose("kind of model", name, CLASSES)
+    return getattr(importlib.import_module(f"longwave.models.{name}"), known)
+
+
 def create(model: str | Spec, **options: Any) -> "Model":
     """Build a preset with some options changed, or a spec as it is."""
     spec = preset(model, **options) if isinstance(model, str) else model.but(**options)
-    cls_name = choose("kind of model", spec.name, CLASSES)
-    cls = getattr(importlib.import_module(f"longwave.models.{spec.name}"), cls_name)
-    check_options(f"model {spec.name!r}", cls, spec.options)
-    built = cls(**spec.options)
+    made = cls(spec.name)
+    check_options(f"model {spec.name!r}", made, spec.options)
+    built = made(**spec.options)
     built.spec = spec
     return built

@@ -2,8 +2,12 @@
 
     tag         a class a token, [B, T, C]
     predict     numbers a token, [B, T, C]
-    classify    a class a sequence, [B, C], from its last token or the mean of its tokens
+    classify    a class a sequence, [B, C], from its first or last token or the mean of its tokens
     regress     numbers a sequence, [B, C], likewise
+    masked      what a hidden token was, [B, T, P]: a dense layer, then the matrix that embeds tokens
+    pretrain    that, and whether the second of two sentences follows the first, [B, 2]: what BERT learns
+    pooled      the vector that "classify" looks at, [B, D]
+    none        the hidden states as they are, [B, T, D]
 
 (The next-token head is the LanguageModel itself: it may share its weight with the embedding.)
 
@@ -17,8 +21,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from longwave.errors import choose
+from longwave.errors import UserError, choose
 from longwave.mixer import ends, valid
+from longwave.mixers.ffn import PLAIN
+from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import last_tokens, zero_pads
 from longwave.parts.linear import Linear
@@ -27,22 +33,49 @@ from longwave.registry import check_options
 from longwave.spec import Spec
 from longwave.state import Empty, State
 
+ACTIVATIONS = {**PLAIN, "tanh": torch.tanh}
+
+
+Pooling = Literal["mean", "last", "first"]
+
 
 class Head(nn.Module):
-    def init_state(self, batch: int) -> State:
-        raise NotImplementedError
+    tied = False  # True: it is called with the matrix that embeds tokens, `embedded`, too
 
-    def loss(self, h: Tensor, target: Tensor, lengths: Tensor | None = None, **how: Any) -> Tensor:
-        raise NotImplementedError
+    def init_state(self, batch: int) -> State:
+        like = next(self.parameters(), torch.empty(0))
+        return Empty(torch.zeros(batch, dtype=torch.long, device=like.device))
+
+    def loss(self, h: Tensor, target: Any, lengths: Tensor | None = None, **how: Any) -> Tensor:
+        raise UserError(f"the head {type(self).__name__.lower()!r} has no loss: give the model one that answers")
+
+
+class Hidden(Head):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+
+    def forward(self, h: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        return h, state
+
+
+class Dense(nn.Module):
+    """norm(f(W x))"""
+
+    def __init__(self, d_model: int, *, act: str, norm: str | Spec = "none", bias: bool = True) -> None:
+        super().__init__()
+        self.linear = Linear(d_model, d_model, bias=bias)
+        self.act = act
+        choose("activation", act, ACTIVATIONS)
+        self.norm = make_norm(norm, d_model)
+
+    def forward(self, h: Float[Tensor, "*n D"]) -> Float[Tensor, "*n D"]:
+        return self.norm(ACTIVATIONS[self.act](self.linear(h)))
 
 
 class Tag(Head):
     def __init__(self, d_model: int, *, n_classes: int) -> None:
         super().__init__()
         self.out = Linear(d_model, n_classes)
-
-    def init_state(self, batch: int) -> Empty:
-        return Empty(torch.zeros(batch, dtype=torch.long, device=self.out.weight.device))
 
     def forward(self, h: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         return self.out(h), state
@@ -63,53 +96,178 @@ class Predict(Tag):
         return F.mse_loss(answer, target, **how)
 
 
-class Pooled(State):
-    h: Float[Tensor, "B D"]  # the last token, or the sum of tokens
+class Masked(Head):
+    """Devlin et al. 2019, section 3.1, and the published code."""
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        vocab: int,  # tokens there are
+        act: str = "gelu",  # of the dense layer
+        norm: str | Spec = "layer",  # behind it
+        bias: bool = True,  # in it; each token has one of its own anyway
+        tied: bool = True,  # False: an output matrix of its own
+    ) -> None:
+        super().__init__()
+        self.tied = tied
+        self.dense = Dense(d_model, act=act, norm=norm, bias=bias)
+        self.out = None if tied else Linear(d_model, vocab, bias=False)
+        self.bias = nn.Parameter(torch.zeros(vocab))
+
+    def forward(
+        self, h: Tensor, state: Any = None, lengths: Tensor | None = None, embedded: Tensor | None = None
+    ) -> tuple[Any, Any]:
+        return linear(self.dense(h), self._matrix(embedded), self.bias), state
+
+    def loss(
+        self, h: Tensor, target: Any, lengths: Tensor | None = None, embedded: Tensor | None = None,
+        *, reduction: str = "mean", **how: Any,
+    ) -> Tensor:  # fmt: skip
+        """The mean over tokens whose target is not -100; for no other are there logits."""
+        target = target if lengths is None else zero_pads(target, lengths, fill=IGNORE)
+        asked = target != IGNORE
+        matrix, each = self._matrix(embedded), "none" if reduction == "none" else "sum"
+        lost = cross_entropy(self.dense(h[asked]), matrix, target[asked], self.bias, reduction=each, **how)
+        if reduction == "none":
+            return torch.zeros(target.shape, dtype=lost.dtype, device=lost.device).masked_scatter(asked, lost)
+        return lost / asked.sum().clamp_min(1) if reduction == "mean" else lost
+
+    def _matrix(self, embedded: Tensor | None) -> Tensor:
+        if self.out is not None:
+            return self.out.weight
+        if embedded is None:
+            raise UserError("a tied head needs a model of tokens: it shares the matrix that embeds them")
+        return embedded
+
+
+class Pretrain(Masked):
+    """Answers and targets are pairs: of the tokens, and of the two sentences."""
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        vocab: int,  # tokens there are
+        act: str = "gelu",  # of the dense layer
+        norm: str | Spec = "layer",  # behind it
+    ) -> None:
+        super().__init__(d_model, vocab=vocab, act=act, norm=norm)
+        self.pool = Pool(d_model, pool="first")
+        self.dense_pair = Dense(d_model, act="tanh")
+        self.pair = Linear(d_model, 2)
+
+    def init_state(self, batch: int) -> State:
+        return self.pool.start(self.bias, batch)
+
+    def forward(
+        self, h: Tensor, state: Any = None, lengths: Tensor | None = None, embedded: Tensor | None = None
+    ) -> tuple[tuple[Tensor, Tensor], Any]:
+        tokens, _ = super().forward(h, None, lengths, embedded)
+        pooled, state = self.pool(h, state, lengths)
+        return (tokens, self.pair(self.dense_pair(pooled))), state
+
+    def loss(
+        self, h: Tensor, target: tuple[Int[Tensor, "B T"], Int[Tensor, " B"]], lengths: Tensor | None = None,
+        embedded: Tensor | None = None, *, reduction: str = "mean", **how: Any,
+    ) -> Tensor:  # fmt: skip
+        """The mean over hidden tokens and that over pairs, added; "sum": this times the number of hidden tokens."""
+        tokens, pair = target
+        if reduction == "none":
+            raise UserError("tokens and pairs have no loss each: reduction is 'mean' or 'sum'")
+        hidden = super().loss(h, tokens, lengths, embedded, reduction=reduction, **how)
+        count = (tokens if lengths is None else zero_pads(tokens, lengths, fill=IGNORE)).ne(IGNORE).sum()
+        pooled, _ = self.pool(h, None, lengths)
+        pairs = cross_entropy(self.dense_pair(pooled), self.pair.weight, pair, self.pair.bias)
+        return hidden + pairs * (count if reduction == "sum" else 1)
+
+
+class PooledState(State):
+    h: Float[Tensor, "B D"]  # the first token, the last, or the sum of tokens
     n: Int[Tensor, " B"]
 
 
 class Pool(nn.Module):
-    def __init__(self, d_model: int, *, pool: Literal["mean", "last"] = "mean") -> None:
+    def __init__(self, d_model: int, *, pool: Pooling = "mean") -> None:
         super().__init__()
         self.d_model, self.pool = d_model, pool
 
-    def start(self, like: Tensor, batch: int) -> Pooled:
+    def start(self, like: Tensor, batch: int) -> PooledState:
         wide = torch.promote_types(like.dtype, torch.float32)
-        return Pooled(like.new_zeros(batch, self.d_model, dtype=wide), like.new_zeros(batch, dtype=torch.long))
+        return PooledState(like.new_zeros(batch, self.d_model, dtype=wide), like.new_zeros(batch, dtype=torch.long))
 
-    def forward(self, h: Tensor, state: Pooled | None, lengths: Tensor | None) -> tuple[Tensor, Pooled | None]:
+    def forward(
+        self, h: Tensor, state: PooledState | None, lengths: Tensor | None
+    ) -> tuple[Tensor, PooledState | None]:
         old = self.start(h, len(h)) if state is None else state
         n = old.n + ends(h, lengths)
         if self.pool == "mean":
             held = old.h + zero_pads(h, lengths).to(old.h).sum(1)
             pooled = held / n.clamp_min(1)[:, None]
         else:
-            last = last_tokens(h, 1, None if lengths is None else lengths.clamp_min(1))[:, 0].to(old.h)
-            held = pooled = last if lengths is None else torch.where((lengths > 0)[:, None], last, old.h)
-        return pooled.to(h), None if state is None else Pooled(held, n)
+            if self.pool == "first":
+                one, kept = h[:, 0].to(old.h), (old.n > 0) | (n == 0)
+            else:
+                ends_at = None if lengths is None else lengths.clamp_min(1)
+                one, kept = last_tokens(h, 1, ends_at)[:, 0].to(old.h), n == old.n
+            held = pooled = torch.where(kept[:, None], old.h, one)
+        return pooled.to(h), None if state is None else PooledState(held, n)
 
 
-class Classify(Head):
+class Pooled(Head):
+    """With a dense layer and tanh this is BERT's pooler; without, it is nothing but the pooling."""
+
     def __init__(
-        self, d_model: int, *, n_classes: int, pool: Literal["mean", "last"] = "mean", norm: str | Spec = "none"
+        self,
+        d_model: int,
+        *,
+        pool: Pooling = "mean",  # the vector that stands for a sequence
+        dense: bool = False,  # a layer above it
+        act: str = "tanh",  # that layer's
+        norm: str | Spec = "none",  # behind that, or behind pooling
+        bias: bool = True,  # in the layer
     ) -> None:
         super().__init__()
         self.pool = Pool(d_model, pool=pool)
-        self.norm = make_norm(norm, d_model)
-        self.out = Linear(d_model, n_classes)
+        self.dense = Dense(d_model, act=act, norm=norm, bias=bias) if dense else None
+        self.norm = make_norm("none" if dense else norm, d_model)
 
-    def init_state(self, batch: int) -> Pooled:
-        return self.pool.start(self.out.weight, batch)
+    def init_state(self, batch: int) -> PooledState:
+        return self.pool.start(next(self.parameters(), torch.empty(0)), batch)
 
     def forward(
-        self, h: Tensor, state: Pooled | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, Pooled | None]:
+        self, h: Tensor, state: PooledState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, PooledState | None]:
         pooled, state = self.pool(h, state, lengths)
-        return self.out(self.norm(pooled)), state
+        return self.norm(pooled) if self.dense is None else self.dense(pooled), state
+
+
+class Classify(Pooled):
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_classes: int,  # what there is to choose from
+        pool: Pooling = "mean",  # the vector that stands for a sequence
+        dense: bool = False,  # a layer above it
+        act: str = "tanh",  # that layer's
+        norm: str | Spec = "none",  # behind that, or behind pooling
+        bias: bool = True,  # in the layer
+        dropout: float = 0.0,  # before the last map, in training
+    ) -> None:
+        super().__init__(d_model, pool=pool, dense=dense, act=act, norm=norm, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+        self.out = Linear(d_model, n_classes)
+
+    def forward(
+        self, h: Tensor, state: PooledState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, PooledState | None]:
+        pooled, state = super().forward(h, state, lengths)
+        return self.out(self.dropout(pooled)), state
 
     def loss(self, h: Tensor, target: Int[Tensor, " B"], lengths: Tensor | None = None, **how: Any) -> Tensor:
-        pooled, _ = self.pool(h, None, lengths)
-        return cross_entropy(self.norm(pooled), self.out.weight, target, self.out.bias, **how)
+        pooled, _ = super().forward(h, None, lengths)
+        return cross_entropy(self.dropout(pooled), self.out.weight, target, self.out.bias, **how)
 
 
 class Regress(Classify):
@@ -118,7 +276,10 @@ class Regress(Classify):
         return F.mse_loss(self(h, None, lengths)[0], target, **how)
 
 
-HEADS: dict[str, type[Head]] = {"tag": Tag, "classify": Classify, "regress": Regress, "predict": Predict}
+HEADS: dict[str, type[Head]] = {
+    "tag": Tag, "predict": Predict, "classify": Classify, "regress": Regress, "masked": Masked, "pretrain": Pretrain,
+    "pooled": Pooled, "none": Hidden,
+}  # fmt: skip
 
 
 def make_head(spec: Spec, d_model: int) -> Head:

@@ -1,4 +1,7 @@
-"""A model of whole sequences: tokens or frames in, a backbone, and a head that classifies, tags or regresses."""
+"""A model of whole sequences: tokens or frames in, a backbone, and a head (see `heads`). BERT is one of them.
+
+Tokens may be of several types (BERT: of the first sentence or the second), each with an embedding that is added.
+"""
 
 import math
 from typing import Any
@@ -14,6 +17,7 @@ from longwave.models.model import Model
 from longwave.ops.ragged import zero_pads
 from longwave.parts.dropout import Dropout
 from longwave.parts.linear import Linear
+from longwave.parts.norm import make_norm
 from longwave.spec import Spec
 from longwave.state import Parts
 
@@ -24,10 +28,12 @@ class SequenceModel(Model):
         *,
         d_model: int,
         blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
-        head: Spec,  # classify, tag or regress, with n_classes
+        head: Spec,  # classify, tag or regress, with n_classes; masked, pretrain, pooled, none
         vocab: int | None = None,  # tokens, where the input is tokens
         d_input: int | None = None,  # numbers a frame, where it is frames
-        norm: str = "rms",  # rms, layer, gain or none
+        types: int = 0,  # kinds of tokens that a batch may tell apart
+        norm: str | Spec = "rms",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
+        embed_norm: bool = False,  # embeddings are normed, too
         residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
         last_norm: str | None = None,  # of the backbone's output; None: as norm says
         dropout: float = 0.0,  # of embeddings and branches, in training
@@ -40,6 +46,8 @@ class SequenceModel(Model):
         check_positive(d_model=d_model, size=vocab or d_input or 0)
         self.dropout = Dropout(0.0 if tied_dropout else dropout)
         self.embed = Linear(d_input, d_model) if d_input else nn.Embedding(vocab or 0, d_model)
+        self.types = nn.Embedding(types, d_model) if types else None
+        self.embed_norm = make_norm(norm if embed_norm else "none", d_model)
         self.backbone = Backbone(
             d_model,
             blocks=blocks,
@@ -51,8 +59,11 @@ class SequenceModel(Model):
             init_std=init_std,
         )
         self.head = make_head(head, d_model)
-        if isinstance(self.embed, nn.Embedding):
-            nn.init.normal_(self.embed.weight, std=init_std or 1 / math.sqrt(d_model))
+        if self.head.tied and d_input:
+            raise UserError("a tied head needs a model of tokens (vocab): it shares the matrix that embeds them")
+        for table in (self.embed, self.types):
+            if isinstance(table, nn.Embedding):
+                nn.init.normal_(table.weight, std=init_std or 1 / math.sqrt(d_model))
 
     def init_state(self, batch: int, **given: Any) -> Parts:
         return Parts((self.backbone.init_state(batch, **given), self.head.init_state(batch)))
@@ -63,9 +74,14 @@ class SequenceModel(Model):
         state: Any = None,
         lengths: Int[Tensor, " B"] | None = None,
         dt: float | Tensor | None = None,
+        types: Int[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Any]:
         h = self.embed(zero_pads(x, lengths)).to(self.embed.weight.dtype)  # of autocast's halves no residual stream
-        return self.backbone(self.dropout(h), state, lengths, dt)
+        if self.types is not None:
+            h = h + (self.types.weight[0] if types is None else self.types(zero_pads(types, lengths)))
+        elif types is not None:
+            raise UserError("this model knows no types of tokens: types=2 makes one that tells two sentences apart")
+        return self.backbone(self.dropout(self.embed_norm(h)), state, lengths, dt)
 
     def forward(
         self,
@@ -73,30 +89,39 @@ class SequenceModel(Model):
         state: Parts | None = None,
         lengths: Int[Tensor, " B"] | None = None,
         dt: float | Tensor | None = None,
-    ) -> tuple[Tensor, Parts | None]:
+        types: Int[Tensor, "B T"] | None = None,
+    ) -> tuple[Any, Parts | None]:
         below, above = (None, None) if state is None else state.parts
-        h, below = self.hidden(x, below, lengths, dt)
-        answer, above = self.head(h, above, lengths)
+        h, below = self.hidden(x, below, lengths, dt, types)
+        answer, above = self.head(h, above, lengths, **self._embedded())
         return answer, None if state is None else Parts((below, above))
 
     def loss(
         self,
         x: Tensor,
-        target: Tensor,
+        target: Any,
         lengths: Tensor | None = None,
         dt: float | Tensor | None = None,
+        types: Tensor | None = None,
         *,
         chunk: int | None = None,
         **how: Any,
     ) -> Tensor:
         """The head's loss; with `chunk`, never more than the activations of so many tokens are held."""
+        how = {**how, **self._embedded()}
         if chunk is None or x.shape[1] <= chunk:
-            return self.head.loss(self.hidden(x, None, lengths, dt)[0], target, lengths, **how)
+            return self.head.loss(self.hidden(x, None, lengths, dt, types)[0], target, lengths, **how)
         by_token = dt if isinstance(dt, Tensor) and dt.ndim == 2 else None
 
-        def piece(x: Tensor, dt_here: Tensor | None, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-            return self.hidden(x, state, lengths, dt if by_token is None else dt_here)
+        def piece(
+            x: Tensor, dt_here: Tensor | None, types: Tensor | None, state: Any, lengths: Tensor | None
+        ) -> tuple[Tensor, Any]:
+            return self.hidden(x, state, lengths, dt if by_token is None else dt_here, types)
 
         start = self.backbone.init_state(len(x))
-        h, _ = in_chunks(self, piece, (x, by_token), start, lengths, chunk=chunk)
+        h, _ = in_chunks(self, piece, (x, by_token, types), start, lengths, chunk=chunk)
         return self.head.loss(h, target, lengths, **how)
+
+    def _embedded(self) -> dict[str, Tensor]:
+        """The matrix that embeds tokens, for a head that shares it."""
+        return {"embedded": self.embed.weight} if self.head.tied and isinstance(self.embed, nn.Embedding) else {}

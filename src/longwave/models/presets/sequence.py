@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from longwave.models.presets._layers import Mixers, layers
+from longwave.models.presets._layers import Mixers, both_ways, layers
 from longwave.spec import Spec
 
 
@@ -32,7 +32,7 @@ def classifier(
     vocab: int | None = None,  # tokens, where the input is tokens
     d_input: int | None = None,  # numbers a frame, where it is frames
     head: Literal["classify", "tag", "regress", "predict"] = "classify",  # a class a sequence or token, or numbers
-    pool: Literal["mean", "last"] = "mean",  # how a sequence becomes one vector
+    pool: Literal["mean", "last", "first"] = "mean",  # how a sequence becomes one vector
     norm: Literal["rms", "layer"] = "rms",  # of branches and of the last layer's output
     pool_norm: Literal["before", "after"] = "before",  # where that last norm stands: before or after pooling
     dropout: float = 0.0,  # of embeddings and branches, in training
@@ -41,7 +41,7 @@ def classifier(
     """Any mixer as a classifier, tagger or regressor of sequences."""
     blocks = layers(mixer, n_layers, ffn)
     if bidirectional:
-        blocks = [[Spec("bidirectional", mixer=reads), *beside] for reads, *beside in blocks]
+        blocks = [[both_ways(reads), *beside] for reads, *beside in blocks]
     pooled: dict[str, Any] = {} if head in ("tag", "predict") else {"pool": pool}
     more: dict[str, Any] = {"norm": norm} if norm != "rms" else {}
     if pooled and pool_norm == "after":

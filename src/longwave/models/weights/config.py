@@ -15,8 +15,9 @@ MOST_LAYERS = 10_000
 IGNORED = {  # says nothing about what the model computes
     "_name_or_path", "architectures", "attention_dropout", "attn_pdrop", "auto_map", "bos_token_id",
     "classifier_dropout", "dtype", "embd_pdrop", "embed_dropout", "eos_token_id", "gradient_checkpointing", "head_dim",
-    "initializer_range", "max_position_embeddings", "model_type", "n_ctx", "n_special", "output_past",
-    "output_router_logits", "pad_token_id", "predict_special_tokens", "pretraining_tp",
+    "id2label", "initializer_range", "label2id", "max_position_embeddings", "model_type", "n_ctx", "n_special",
+    "output_past",
+    "output_router_logits", "pad_token_id", "predict_special_tokens", "pretraining_tp", "problem_type",
     "resid_dropout", "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
     "summary_type", "summary_use_proj", "task_specific_params", "tokenizer_class", "torch_dtype",
     "transformers.js_config", "transformers_version", "use_cache",
@@ -24,8 +25,15 @@ IGNORED = {  # says nothing about what the model computes
 
 
 class Config:
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], where: str, shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
         self.values, self.where, self.seen = dict(values), where, set(IGNORED)
+        self.shapes = dict(shapes or {})  # of the tensors that lie beside it, which tell what head a model has
+
+    def shape(self, ending: str) -> tuple[int, ...] | None:
+        """That of the tensor whose name ends so; None: there is none."""
+        return next((shape for name, shape in self.shapes.items() if name.endswith(ending)), None)
 
     def take(self, key: str, default: Any = REQUIRED) -> Any:
         self.seen.add(key)

@@ -20,7 +20,6 @@ from longwave import models
 from longwave.errors import RunError, UserError, nearest
 from longwave.files import write_whole
 from longwave.models import store
-from longwave.models.language_model import LanguageModel
 from longwave.models.model import Model
 from longwave.models.weights import beside, families, own
 from longwave.models.weights.byte_tokenizer import write_bytes
@@ -140,8 +139,8 @@ def read(path: Path) -> tuple[Model, str, int]:
     model = _on_meta(spec, config.where)
     parts = {name: piece(part) for name, part in family.names(model).items()}
     empty = model.state_dict()
-    wanted = {theirs: tuple(t.shape) for name in empty for theirs, t in parts[name].write(empty[name])}
-    _tidy(source, family, wanted, tied=getattr(model, "unembed", None) is None)
+    wanted = _shapes(family, model)
+    _tidy(source, family, wanted)
     check_tensors(source, wanted)
     made = {}
     for name, meta in empty.items():
@@ -221,21 +220,25 @@ def _recognise(source: Source) -> tuple[Any, Config]:
         raise UserError(
             f"{where}: longwave does not know the model type {str(kind)[:40]!r}: {nearest(str(kind), known)}"
         )
-    return known[kind], Config(values, where)
+    source.rename(_renamer(getattr(known[kind], "ORIGINAL", {})))
+    return known[kind], Config(values, where, {name: entry.shape for name, entry in source.entries.items()})
 
 
-def _tidy(source: Source, family: Any, wanted: dict[str, Any], tied: bool) -> None:
-    """What old files hold beyond the weights: no prefix, buffers, the tied matrix twice."""
+def _tidy(source: Source, family: Any, wanted: dict[str, Any]) -> None:
+    """What old files hold beyond the weights: no prefix, buffers, tied tensors twice."""
     if not any(name.startswith(family.PREFIX) for name in source.entries):
         source.rename(lambda name: name if name == family.OUT else family.PREFIX + name)
     for name in [n for n in source.entries if n not in wanted]:
         if any(re.search(pattern, name) for pattern in getattr(family, "BUFFERS", ())):
             del source.entries[name]
-    if tied and family.OUT in source.entries:
-        embedding = next(iter(wanted))  # our first tensor
-        if embedding in source.entries and not torch.equal(source.get(family.OUT), source.get(embedding)):
-            raise UserError(f"{source.path}: {family.OUT!r} differs from {embedding!r}, its config says they are one")
-        del source.entries[family.OUT]
+    embedding = next(iter(wanted))  # our first tensor
+    for again, first in {family.OUT: embedding, **getattr(family, "TIED", {})}.items():
+        if again in source.entries and again not in wanted:
+            if first not in source.entries:
+                source.entries[first] = source.entries[again]
+            elif not torch.equal(source.get(again), source.get(first)):
+                raise UserError(f"{source.path}: {again!r} differs from {first!r}, its config says they are one")
+            del source.entries[again]
 
 
 def _renamer(patterns: dict[str, str]) -> Callable[[str], str]:
@@ -262,13 +265,13 @@ def _on_meta(spec: Spec, where: str) -> Model:
 def _family_of(model: Model) -> tuple[Any, dict[str, Any]]:
     """The published family that this model is one of, and its config.json."""
     reasons = []
-    for family in all_families() if isinstance(model, LanguageModel) else []:
+    for family in all_families():
         try:
             values = family.config(model)
-        except (AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError):  # built of other parts
-            continue
-        kind = values.setdefault("model_type", next(iter(family.TYPES)))
-        config = Config(values, kind)
+            kind = values.setdefault("model_type", next(iter(family.TYPES)))
+            config = Config(values, kind, _shapes(family, model))
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # it is built of other parts
         try:
             again = _on_meta(family.spec(config), kind)
         except UserError as problem:
@@ -276,10 +279,17 @@ def _family_of(model: Model) -> tuple[Any, dict[str, Any]]:
             continue
         reason = unlike(model, again)
         if not reason:
-            return family, {**values, "architectures": [family.TYPES[kind]], "dtype": "float32"}
+            return family, {"architectures": [family.TYPES[kind]], **values, "dtype": "float32"}
         reasons.append(f"a {kind} has another {reason}")
     nearly = f" ({'; '.join(reasons)})" if reasons else ""
     raise Unpublished(f"no family that transformers knows has this architecture{nearly}")
+
+
+def _shapes(family: Any, model: Model) -> dict[str, tuple[int, ...]]:
+    """Of the tensors that this model is, under their names."""
+    parts = family.names(model)
+    written = (each for name, ours in model.state_dict().items() for each in piece(parts[name]).write(ours))
+    return {theirs: tuple(t.shape) for theirs, t in written}
 
 
 def _compare(model: Model, family: str) -> float | None:

@@ -22,6 +22,10 @@ def architecture(spec: Spec) -> str:
     head, vocab = spec.options.get("head"), spec.options.get("vocab")
     if spec.name != "sequence_model" or vocab is None or not isinstance(head, Spec):
         raise UserError(f"a {spec.name} has no class in transformers: it has models of tokens")
+    if head.name == "masked":
+        return "LongwaveForMaskedLM"
+    if head.name in ("none", "pooled", "pretrain"):
+        raise UserError(f"the head {head.name!r} has no class in transformers: classify, tag and masked have")
     if head.name == "tag":
         return "LongwaveForMaskedLM" if head.options["n_classes"] == vocab else "LongwaveForTokenClassification"
     return "LongwaveForSequenceClassification"

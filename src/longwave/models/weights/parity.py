@@ -1,21 +1,24 @@
 """How a model compares: with another by its spec, and with transformers by its logits."""
 
 import importlib.util
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from longwave import mixers
-from longwave.models.language_model import LanguageModel
+from longwave import mixers, models
+from longwave.models.heads import HEADS
 from longwave.models.model import Model
 from longwave.models.weights import own
 from longwave.models.weights.config import read_config
 from longwave.registry import schema
 from longwave.spec import Spec
 
+ANSWERS = ("logits", "prediction_logits", "seq_relationship_logits", "pooler_output", "last_hidden_state")
 TRAINING = {"dropout", "init_std", "depth", "dt_min", "dt_max", "balance", "capacity"}  # not of the trained model
 SIZES = ("n_", "d_", "dt_rank", "top_groups", "bias_out", "expand", "ranks")  # None: the shapes say whether alike
 
@@ -37,7 +40,9 @@ def difference(model: Model, folder: Path) -> float | None:
         if hasattr(config, "rescale_every"):
             config.rescale_every = 0  # would divide their weights in place
         config._experts_implementation = "eager"  # their products of groups need aligned sizes
-        theirs: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
+        theirs: Any = getattr(transformers, config.architectures[0]).from_pretrained(
+            folder, config=config, dtype=torch.float32
+        )
     finally:
         logging.set_verbosity(level)
         if bars:
@@ -56,7 +61,21 @@ def _apart(model: Model, theirs: Any) -> float:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(model.embed.num_embeddings, (2, 12), generator=generator)
     with torch.no_grad():
-        return float((model.eval()(tokens)[0] - theirs.eval()(tokens, use_cache=False).logits).abs().max())
+        how = {"use_cache": False} if "use_cache" in inspect.signature(theirs.forward).parameters else {}
+        pairs = zip(our_answers(model.eval(), tokens), their_answers(theirs.eval()(tokens, **how)), strict=False)
+        return max(float((ours - right).abs().max()) for ours, right in pairs)
+
+
+def their_answers(out: Any) -> list[Tensor]:
+    """What a model of transformers says, the most worked out first."""
+    found = [getattr(out, name, None) for name in ANSWERS]
+    return [each for each in found if isinstance(each, Tensor)]
+
+
+def our_answers(model: Model, tokens: Tensor, **how: Any) -> list[Tensor]:
+    """Likewise: those of the head, then the hidden states."""
+    answer = model(tokens, **how)[0]
+    return [*(answer if isinstance(answer, tuple) else [answer]), model.hidden(tokens, **how)[0]]
 
 
 def unlike(one: Model, two: Model) -> str:
@@ -76,8 +95,10 @@ def unlike(one: Model, two: Model) -> str:
 
 def _options(spec: Spec, at: str) -> Iterator[tuple[str, Any]]:
     """Every option at its place, defaults filled in, so that two ways of writing a spec agree."""
-    if spec.name == "language_model":
-        known = {o.name: o.default for o in schema(LanguageModel)}
+    if not at:
+        known = {o.name: o.default for o in schema(models.cls(spec.name))}
+    elif at.endswith(".head"):
+        known = {o.name: o.default for o in schema(HEADS[spec.name])}
     elif spec.name in mixers.names():
         known = {o.name: o.default for o in schema(mixers.registry.get(spec.name))}
     else:

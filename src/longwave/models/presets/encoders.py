@@ -1,0 +1,91 @@
+"""Encoders that read from both sides, as published: what they guess, classify or embed is the head's choice."""
+
+from typing import Any, Literal
+
+from longwave.models.presets._layers import Mixers, both_ways, in_turn
+from longwave.spec import Spec
+
+Kind = Literal["masked", "pretrain", "classify", "tag", "pooled", "none"]
+BERT_NORM = Spec("layer", eps=1e-12)
+
+
+def bert(
+    *,
+    d_model: int = 768,  # width
+    n_layers: int = 12,  # layers
+    n_heads: int = 12,  # attention heads
+    d_hidden: int | None = None,  # width of the feed-forward network; None: 4 d_model
+    vocab: int = 30522,  # tokens
+    context: int = 512,  # positions that are learned
+    types: int = 2,  # kinds of tokens: of the first sentence, of the second
+    mixer: Mixers = "attention",  # any other; one that reads forwards is made to read both ways
+    head: Kind = "masked",  # pretrain: hidden tokens and pairs of sentences; classify, tag; pooled, none: vectors
+    n_classes: int = 2,  # of classify and tag
+    dropout: float = 0.1,  # of embeddings, branches and attention, in training
+) -> Spec:
+    """BERT-base: post-norm, learned positions, a guess at hidden tokens; or with other mixers."""
+    width = d_hidden or 4 * d_model
+    attention = Spec("attention", n_heads=n_heads, causal=False, position="none", bias=True, dropout=dropout)
+    ffn = Spec("ffn", kind="gelu", d_hidden=width, bias=True)
+    turns = [attention if each == "attention" else both_ways(each) for each in in_turn(mixer)]
+    blocks = [[turns[i % len(turns)], ffn] for i in range(n_layers)]
+    return Spec("sequence_model", d_model=d_model, vocab=vocab, types=types, dropout=dropout, norm=BERT_NORM,
+                residual="post", init_std=0.02, head=_head(head, vocab, n_classes, dict(norm=BERT_NORM), {}),
+                blocks=[Spec("positions", kind="learned", longest=context), *blocks])  # fmt: skip
+
+
+def bert_large(
+    *,
+    d_model: int = 1024,  # width
+    n_layers: int = 24,  # layers
+    n_heads: int = 16,  # attention heads
+    vocab: int = 30522,  # tokens
+    context: int = 512,  # positions that are learned
+    head: Kind = "masked",  # pretrain: hidden tokens and pairs of sentences; classify, tag; pooled, none: vectors
+    n_classes: int = 2,  # of classify and tag
+    dropout: float = 0.1,  # of embeddings, branches and attention, in training
+) -> Spec:
+    """BERT-large: the same, wider and deeper."""
+    return bert(d_model=d_model, n_layers=n_layers, n_heads=n_heads, vocab=vocab, context=context, head=head,
+                n_classes=n_classes, dropout=dropout)  # fmt: skip
+
+
+def modernbert(
+    *,
+    d_model: int = 768,  # width
+    n_layers: int = 22,  # layers
+    n_heads: int = 12,  # attention heads
+    d_hidden: int = 1152,  # width of the gated feed-forward network
+    vocab: int = 50368,  # tokens
+    window: int = 128,  # of local layers: half of it to each side
+    every: int = 3,  # the first layer and then every so many see the whole sequence
+    rope_base: float = 160000.0,  # the base of rotary positions where the whole sequence is seen
+    rope_base_local: float = 10000.0,  # and in local layers
+    head: Literal["masked", "classify", "tag", "none"] = "masked",  # none: the hidden states
+    n_classes: int = 2,  # of classify and tag
+    dropout: float = 0.0,  # of embeddings and branches, in training
+) -> Spec:
+    """ModernBERT-base: pre-norm, rotary positions, local layers between global ones, gated networks, no biases."""
+    everywhere = Spec("attention", n_heads=n_heads, causal=False, rope_base=rope_base)
+    near = everywhere.but(window=window // 2 + 1, rope_base=rope_base_local)
+    ffn = Spec("ffn", kind="geglu", d_hidden=d_hidden)
+    blocks = [[near if i % every else everywhere, ffn] for i in range(n_layers)]
+    blocks[0] = [Spec("branch", mixer=everywhere, norm="none"), ffn]  # the embeddings are normed already
+    layer = dict(norm="gain", bias=False)
+    return Spec("sequence_model", d_model=d_model, vocab=vocab, norm="gain", embed_norm=True, dropout=dropout,
+                init_std=0.02, head=_head(head, vocab, n_classes, layer, {"act": "gelu", **layer}),
+                blocks=blocks)  # fmt: skip
+
+
+def _head(kind: str, vocab: int, n_classes: int, layer: dict[str, Any], pooler: dict[str, Any]) -> Spec:
+    """`layer` is the dense layer under guesses, `pooler` the one under a class."""
+    match kind:
+        case "masked" | "pretrain":
+            return Spec(kind, vocab=vocab, **layer)
+        case "classify":
+            return Spec(kind, n_classes=n_classes, pool="first", dense=True, **pooler)
+        case "pooled":
+            return Spec(kind, pool="first", dense=True, **pooler)
+        case "tag":
+            return Spec(kind, n_classes=n_classes)
+    return Spec(kind)
