@@ -17,6 +17,7 @@ from longwave.train.plan import Plan
 TOKENS = 16  # decoded, to time one
 SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the training length
 REPEATS = 3
+LONGEST = 60.0  # seconds that all lengths may take
 PATIENCE = 4.0  # seconds: what takes longer is not done at the next length
 
 
@@ -52,9 +53,10 @@ def decoding(model: Model, task: Any) -> tuple[float | None, int | None]:
 def lengths(model: Model, name: str, options: dict[str, Any], plan: Plan, task: Any) -> list[Length]:
     """The same model at other lengths, as far as the task has them; no score where the model refuses."""
     found: dict[int, Length] = {}
+    until = time.monotonic() + LONGEST
     for share in SHARES:
         tokens = int(plan.context * share)
-        if any(each.seconds > PATIENCE for each in found.values()):
+        if time.monotonic() > until or any(each.seconds > PATIENCE for each in found.values()):
             break
         try:
             other = (

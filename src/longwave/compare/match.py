@@ -71,7 +71,7 @@ def solve(build: Build, width: int, aim: float, size: Size) -> Fit:
         middle = (low + high) // 2 // COARSE * COARSE
         low, high = (low, middle) if (sized(middle) or aim) >= aim else (middle, high)
     if (d_hidden := _hidden(build(high))) is not None:
-        fits = [_with_hidden(build(d), aim, size, d_hidden * d // high) for d in (low, high) if sized(d)]
+        fits = [_fitted(build(d), aim, size, d_hidden * d // high) for d in (low, high) if sized(d)]
     else:
         fits = [Fit(build(d), sized(d) or 0, aim) for d in range(max(1, low - COARSE), high + COARSE + 1) if sized(d)]
     if not fits:
@@ -79,11 +79,11 @@ def solve(build: Build, width: int, aim: float, size: Size) -> Fit:
     return min(fits, key=lambda fit: (abs(fit.off), abs(fit.spec.options["d_model"] - width)))
 
 
-def _with_hidden(spec: Spec, aim: float, size: Size, hidden: int) -> Fit:
+def _fitted(spec: Spec, aim: float, size: Size, hidden: int) -> Fit:
     """The size is linear in the hidden width."""
-    at, next_to = (size(_replace(spec, d)) for d in (hidden, hidden + 8))
+    at, next_to = (size(with_hidden(spec, d)) for d in (hidden, hidden + 8))
     better = max(1, round(hidden + 8 * (aim - at) / (next_to - at)))
-    fits = [Fit(each, size(each), aim) for each in (_replace(spec, better), spec)]
+    fits = [Fit(each, size(each), aim) for each in (with_hidden(spec, better), spec)]
     return min(fits, key=lambda fit: abs(fit.off))
 
 
@@ -110,15 +110,15 @@ def _specs(value: Any) -> list[Spec]:
     return [spec for part in parts for spec in _specs(part)]
 
 
-def _replace(value: Any, hidden: int) -> Any:
+def with_hidden(value: Any, hidden: int) -> Any:
     """The same with feed-forward networks of this hidden width."""
     if isinstance(value, tuple):
-        return tuple(_replace(each, hidden) for each in value)
+        return tuple(with_hidden(each, hidden) for each in value)
     if not isinstance(value, Spec):
         return value
     if value.name == "ffn":
         return value.but(d_hidden=hidden)
-    return value.but(**{key: _replace(each, hidden) for key, each in value.options.items()})
+    return value.but(**{key: with_hidden(each, hidden) for key, each in value.options.items()})
 
 
 def _worst(fits: dict[str, Fit]) -> float:

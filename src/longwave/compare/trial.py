@@ -49,7 +49,8 @@ class Trial:
     options: dict[str, Any]  # the task's
     plan: Plan
     data: dict[str, Any] = field(default_factory=dict)  # what the task says of its data, so that other data are noticed
-    final: bool = True  # judged on the test set, and its costs measured; False: validated, to choose by
+    final: bool = True  # judged on the test set; False: only validated, to choose by
+    measure: bool = True  # what is final, at other lengths and token by token, too
 
     @property
     def name(self) -> str:
@@ -141,7 +142,7 @@ def _train(trial: Trial, folder: Path) -> Result | None:
         parameters=model.n_parameters, steps=progress.step,
         tokens=progress.step * plan.batch * plan.accumulate * plan.context, seconds=progress.seconds, memory=most(),
     )  # fmt: skip
-    if trial.final:
+    if trial.final and trial.measure:
         model.eval()
         result.decode, result.state = decoding(model, task)
         result.lengths = lengths(model, trial.task, trial.options, plan, task)
