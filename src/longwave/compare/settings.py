@@ -198,7 +198,8 @@ COLUMNS: dict[str, dict[str, Column]] = {
     },
     "translation": {
         "EN-DE": Column("translation", {"target": "de", "vocab": 37000}, {}, NEWSTEST.format("de")),
-        "EN-FR": Column("translation", {"target": "fr", "vocab": 32000}, {"source": "de", "target": "en"}, NEWSTEST.format("fr")),
+        "EN-FR": Column("translation", {"target": "fr", "vocab": 32000}, {"source": "de", "target": "en"},
+                        NEWSTEST.format("fr")),
     },
     "glue": {
         name: Column("glue", {"part": part}, {"part": part}, "GLUE's folder, one inside it for each of its tasks",
