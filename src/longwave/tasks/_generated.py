@@ -9,6 +9,7 @@ from torch import Tensor
 
 from longwave.errors import UserError
 from longwave.ops.loss import IGNORE
+from longwave.tasks._classified import Classes
 
 HELD_OUT, TEST = (1 << 32) - 1, (1 << 32) - 2  # the seeds of validation and of test, whose steps count their batches
 BATCHES, QUICK = 16, 4  # of a validation
@@ -53,6 +54,55 @@ class Generated:
 
     def _drawn(self, key: tuple[int, int]) -> tuple[Tensor, ...]:
         return tuple(torch.from_numpy(a) for a in self.draw(np.random.default_rng(key), self.size))
+
+
+class ClassTask(Classes, Generated):
+    """A class a sequence, of tokens or of numbers."""
+
+    model: ClassVar[dict[str, Any]] = {"d_model": 64, "n_layers": 2}
+
+    def __init__(self, context: int, batch: int, seed: int, **options: Any) -> None:
+        Generated.__init__(self, context, batch, seed, **options)
+
+
+class NumberTask(Generated):
+    """Numbers in, and at the end numbers to be said: judged by the mean squared error."""
+
+    preset = "classifier"
+    metric = "loss"
+    better = "lower"
+    decides = ("vocab", "d_input", "n_classes", "head")
+    d_input: int
+    n_answers: int
+
+    def fits(self) -> dict[str, Any]:
+        return {"vocab": None, "d_input": self.d_input, "n_classes": self.n_answers, "head": "regress"}
+
+    def check(self, model: Any) -> None:
+        model(torch.zeros(1, 2, self.d_input))
+
+    def loss(self, model: Any, batch: tuple[Tensor, ...], **how: Any) -> tuple[Tensor, Tensor]:
+        x, target = batch
+        return model.loss(x, target, reduction="sum", **how), torch.tensor(target.numel())
+
+    def judge(self, model: Any, batches: Iterable[tuple[Tensor, ...]], **how: Any) -> dict[str, float]:
+        """`share` is the loss in units of the targets' variance: 1 is to know nothing."""
+        lost = count = 0.0
+        power = []
+        for x, target in batches:
+            lost += float(model.loss(x, target, reduction="sum", **how))
+            count += target.numel()
+            power.append(target)
+        return {"loss": lost / count, "share": lost / count / float(torch.cat(power).var())}
+
+
+def smooth(random: np.random.Generator, rows: int, length: int, period: float) -> np.ndarray:
+    """Random signals of variance 1 without waves faster than `period` steps."""
+    waves = max(2, int(length / period))
+    parts = random.normal(size=(2, rows, waves))
+    spectrum = np.zeros((rows, length // 2 + 1), complex)
+    spectrum[:, 1 : waves + 1] = parts[0] + 1j * parts[1]
+    return (np.fft.irfft(spectrum, length) * length / np.sqrt(4 * waves)).astype(np.float32)
 
 
 class TokenTask(Generated):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longwave.errors import UserError
-from longwave.tasks._generated import Generated
+from longwave.tasks._generated import Generated, smooth
 
 
 class Delay(Generated):
@@ -44,13 +44,7 @@ class Delay(Generated):
         model(torch.zeros(1, 2, 1))
 
     def draw(self, random: np.random.Generator, rows: int) -> tuple[np.ndarray, ...]:
-        length = self.context + self.delay
-        waves = max(2, int(length / self.period))
-        parts = random.normal(size=(2, rows, waves))
-        spectrum = np.zeros((rows, length // 2 + 1), complex)
-        spectrum[:, 1 : waves + 1] = parts[0] + 1j * parts[1]
-        signal = np.fft.irfft(spectrum, length) * length / np.sqrt(4 * waves)
-        signal = signal.astype(np.float32)[..., None]
+        signal = smooth(random, rows, self.context + self.delay, self.period)[..., None]
         return signal[:, self.delay :], signal[:, : self.context]
 
     def loss(self, model: Any, batch: tuple[Tensor, ...], **how: Any) -> tuple[Tensor, Tensor]:
