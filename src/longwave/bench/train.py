@@ -50,6 +50,7 @@ def their_step(name: str) -> Step:
     if name == "gpt2":
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).train()
     else:
+        imported("mambapy.pscan")  # without it transformers quietly walks the sequence, 20 times as slowly
         config = transformers.MambaConfig(hidden_size=768, num_hidden_layers=24, use_mambapy=True)
         model = transformers.MambaForCausalLM(config).train()
     tokens = torch.randint(1000, (BATCH, LENGTH))
