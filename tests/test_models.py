@@ -58,6 +58,10 @@ TINY = {
     "bert": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
     "bert_large": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
     "modernbert": dict(d_model=8, n_layers=4, n_heads=2, d_hidden=12, window=4, vocab=40),
+    "fnet": dict(d_model=8, n_layers=2, d_hidden=16, context=64, vocab=40, head="masked"),
+    "nystromformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, landmarks=3, taps=3, context=64, vocab=40),
+    "bigbird": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, block=2, n_random=1, vocab=40, head="masked"),
+    "longformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, window=4, context=64, vocab=40),
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
@@ -177,6 +181,10 @@ def test_published_sizes():
     assert published("bert_large", head="pooled") == 335_141_888
     assert published("modernbert") == 149_655_232  # with a bias a token
     assert published("modernbert", d_model=1024, n_layers=28, n_heads=16, d_hidden=2624) == 395_881_664
+    assert published("fnet") == 83_486_722
+    assert published("nystromformer") == 109_120_704  # without two rows that nobody reads, as the next but one
+    assert published("bigbird") == 128_112_824
+    assert published("longformer") == 148_709_721
     assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
     assert published("transformer_big") == pytest.approx(213e6, rel=0.01)
 

@@ -3,7 +3,7 @@
 Recurrence: none; the last block is global and needs the whole sequence.
 
 Parallel form: time is cut into blocks; block i of n sees blocks i - 1, i, i + 1, the first, the last, and some random
-ones; the first and the last see all.
+ones; the first and the last see all, and so does every block of at most 5 + 2 n_random.
     y_t = attend(q_t; k_s, v_s for s in the blocks that t's block sees)
 
 Cost: training O(T block (5 + n_random) d); no decoding, no state.
@@ -58,7 +58,7 @@ class BigBird(Mixer):
         ends = torch.full_like(at[0, :1], T) if lengths is None else lengths
         real = torch.where(at < ends[:, None], at, -1)
         n = -(-ends // b)
-        blocks = self.sees(n, -(-T // b))
+        blocks = self.sees(n, -(-T // b), mixed=lengths is not None)
         listed = (blocks[..., None] * b + torch.arange(b, device=x.device)).flatten(2)
         listed = torch.where((listed >= 0) & (listed < ends[:, None, None]), listed, -1)
         pad = (0, 0, 0, 0, 0, blocks.shape[1] * b - T)  # so that all blocks of queries are of one size
@@ -73,8 +73,21 @@ class BigBird(Mixer):
         y = torch.where(seeing_all[..., None, None], y_all[rows, index], y)
         return self.out(y.flatten(2)), None
 
-    def sees(self, n: Tensor, most: int) -> Tensor:
-        """The blocks that each of `most` blocks sees, [rows, most, 5 + random]; -1 is none. A row has n[row] blocks."""
+    def sees(self, n: Tensor, most: int, mixed: bool = False) -> Tensor:
+        """The blocks that each of `most` blocks sees, [rows, most, some]; -1 is none. A row has n[row] blocks, fewer
+        than `most` only where rows are `mixed`.
+        """
+        whole = 5 + 2 * self.draws.shape[1]
+        every = torch.arange(min(most, whole), device=n.device)
+        every = torch.where(every < n[:, None], every, -1)[:, None].expand(-1, most, -1)
+        if most <= whole:
+            return every
+        some = self._drawn(n, most)
+        if not mixed:
+            return some
+        return torch.where((n <= whole)[:, None, None], every, F.pad(some, (0, whole - some.shape[-1]), value=-1))
+
+    def _drawn(self, n: Tensor, most: int) -> Tensor:
         i, nobody = torch.arange(most, device=n.device), torch.iinfo(torch.long).max
         n = n[:, None].expand(-1, most)
         taken = torch.stack([torch.zeros_like(n), n - 1, *(i.expand_as(n) + step for step in (-1, 0, 1))], -1)

@@ -1,9 +1,7 @@
 """From a published checkpoint to one of our models, and back; both end with a report of what was compared."""
 
-import importlib
 import json
 import os
-import pkgutil
 import re
 import shutil
 import tempfile
@@ -21,12 +19,13 @@ from longwave.errors import RunError, UserError, nearest
 from longwave.files import write_whole
 from longwave.models import store
 from longwave.models.model import Model
-from longwave.models.weights import beside, families, own
+from longwave.models.weights import beside, own
 from longwave.models.weights.byte_tokenizer import write_bytes
 from longwave.models.weights.config import Config
+from longwave.models.weights.families import all_families
 from longwave.models.weights.gguf import open_gguf, write_beside, write_gguf
 from longwave.models.weights.hub import fetch
-from longwave.models.weights.names import piece
+from longwave.models.weights.names import Absent, piece
 from longwave.models.weights.parity import difference, unlike
 from longwave.models.weights.source import Source, check_tensors, open_source
 from longwave.spec import Spec
@@ -175,15 +174,10 @@ def published(model: Model, only_of_transformers: bool = True) -> tuple[dict[str
     for name, ours in model.state_dict().items():
         described = piece(parts[name])
         written = list(described.write(ours.detach().cpu()))
-        if not written and bool(ours.any()):
+        if isinstance(described, Absent) and bool(ours.any()):
             raise UserError(f"{values['model_type']} has no place for {name!r}, which is not zero")
         theirs.update({n: t.contiguous().clone() for n, t in written})
     return values, theirs
-
-
-def all_families() -> list[Any]:
-    names = sorted(m.name for m in pkgutil.iter_modules(families.__path__))
-    return [importlib.import_module(f"{families.__name__}.{name}") for name in names]
 
 
 def _types() -> dict[str, Any]:

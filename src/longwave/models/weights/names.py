@@ -5,12 +5,14 @@ Joined(("q_proj.weight", ...), (64, 16, 16))     beside one another along the fi
 Stacked(("experts.0.up", "experts.1.up"))        one on another, along a new first axis
 Through("c_attn.weight", torch.t, torch.t)       changed on the way in, and back on the way out
 Absent()                                         they have none: it is zero
+Own(draw)                                        they have none: it is made here, alike each time
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 Get = Callable[[str], Tensor]
@@ -93,6 +95,17 @@ class Absent(Piece):
         return iter(())
 
 
+@dataclass(frozen=True)
+class Own(Piece):
+    make: Callable[[], Tensor]
+
+    def read(self, get: Get) -> Tensor:
+        return self.make()
+
+    def write(self, ours: Tensor) -> Iterator[tuple[str, Tensor]]:
+        return iter(())
+
+
 def turned(name: str) -> Through:
     """A matrix stored the other way round."""
     return Through(name, torch.t, torch.t)
@@ -101,6 +114,11 @@ def turned(name: str) -> Through:
 def taps(name: str) -> Through:
     """The weight of a depthwise convolution: [C, 1, K] of theirs is [C, K]."""
     return Through(name, lambda t: t[:, 0], lambda t: t[:, None])
+
+
+def behind(name: str, unread: int) -> Through:
+    """A table of theirs whose first rows nobody reads."""
+    return Through(name, lambda t: t[unread:], lambda t: F.pad(t, (0, 0, unread, 0)))
 
 
 def in_halves(name: str, heads: int, kept: int, turning: int) -> Through:

@@ -3,7 +3,7 @@
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from longwave.models.heads import HEADS
 from longwave.models.model import Model
 from longwave.models.weights import own
 from longwave.models.weights.config import read_config
+from longwave.models.weights.families import all_families
 from longwave.registry import schema
 from longwave.spec import Spec
 
@@ -34,7 +35,8 @@ def difference(model: Model, folder: Path) -> float | None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        if read_config(folder / "config.json")["model_type"] in own.TYPES:
+        values = read_config(folder / "config.json")
+        if values["model_type"] in own.TYPES:
             return _from_own(model, folder)
         config = transformers.AutoConfig.from_pretrained(folder)
         if hasattr(config, "rescale_every"):
@@ -47,21 +49,25 @@ def difference(model: Model, folder: Path) -> float | None:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-    return _apart(model, theirs)
+    return _apart(model, theirs, values)
 
 
 def _from_own(model: Model, folder: Path) -> float:
     from longwave.hf import open_folder
 
-    return _apart(model, open_folder(folder))
+    return _apart(model, open_folder(folder), {})
 
 
-def _apart(model: Model, theirs: Any) -> float:
+def _apart(model: Model, theirs: Any, values: Mapping[str, Any]) -> float:
     assert isinstance(model.embed, torch.nn.Embedding)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(model.embed.num_embeddings, (2, 12), generator=generator)
+    how = {"use_cache": False} if "use_cache" in inspect.signature(theirs.forward).parameters else {}
+    for family in all_families():
+        if values.get("model_type") in family.TYPES and hasattr(family, "asks"):
+            tokens, more = family.asks(values, tokens)
+            how |= more
     with torch.no_grad():
-        how = {"use_cache": False} if "use_cache" in inspect.signature(theirs.forward).parameters else {}
         pairs = zip(our_answers(model.eval(), tokens), their_answers(theirs.eval()(tokens, **how)), strict=False)
         return max(float((ours - right).abs().max()) for ours, right in pairs)
 
