@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from longwave.models import create as create_model
     from longwave.models import names as list_models
     from longwave.models.backbones import backbone as backbone
+    from longwave.models.step import export_program as export_program
     from longwave.models.store import save as save
     from longwave.models.weights import load as load
     from longwave.record import aux_loss as aux_loss
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from longwave.record import recording as recording
     from longwave.spec import Spec as Spec
     from longwave.state import State as State
+    from longwave.train.lora import lora as lora
     from longwave.train.optim import param_groups as param_groups
 
 _HOME = {
@@ -60,11 +62,13 @@ _HOME = {
     "create_mixer": "mixers:create",
     "create_model": "models:create",
     "doctor": "doctor:doctor",
+    "export_program": "models.step:export_program",
     "generate": "generate.loop:generate",
     "hint": "hints:hint",
     "list_mixers": "mixers:names",
     "list_models": "models:names",
     "load": "models.weights:load",
+    "lora": "train.lora:lora",
     "ops": "ops",
     "param_groups": "train.optim:param_groups",
     "record": "record:record",

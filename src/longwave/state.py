@@ -152,7 +152,7 @@ def write_at(buffer: Tensor, at: Int[Tensor, "B T"], value: Tensor, *, fixed: bo
         if need > capacity:
             more = max(need, 2 * capacity, 8) - capacity
             buffer = F.pad(buffer, [0, 0] * (buffer.ndim - 2) + [0, more])
-    where = (torch.arange(len(buffer), device=buffer.device)[:, None].expand_as(at), at)
+    where = (torch.arange(buffer.shape[0], device=buffer.device)[:, None].expand_as(at), at)
     return buffer.index_put_(where, value) if may_write(buffer, value) else buffer.index_put(where, value)
 
 

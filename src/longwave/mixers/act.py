@@ -74,7 +74,7 @@ class ACT(Mixer):
     def _think(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One token: the mean output beside how many steps it took and what was left for the last; the mean state."""
         y, mean = torch.zeros_like(x), None
-        steps = halted = x.new_zeros(len(x), 1)
+        steps = halted = x.new_zeros(x.shape[0], 1)
         left = torch.ones_like(halted)
         running = torch.ones_like(halted, dtype=torch.bool)
         for n in range(self.max_steps):
@@ -86,7 +86,7 @@ class ACT(Mixer):
             mean = _add(mean, state, p[:, 0])
             steps, left = steps + running, torch.where(stops, p, left)
             running = running & ~stops
-            if not bool(running.any()):
+            if not torch.compiler.is_exporting() and not bool(running.any()):
                 break
             halted = halted + torch.where(running, h, 0)
         assert mean is not None

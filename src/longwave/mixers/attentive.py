@@ -52,9 +52,11 @@ class Attentive(Mixer):
         self.kv = Linear(d_model, 2 * d_model, bias=False)
         self.out = Linear(2 * d_model, d_model, bias=False)
 
-    def init_state(self, batch: int) -> Focus:
-        k, v = (self.zeros(batch, 0, self.n_heads, self.q.in_features // self.n_heads) for _ in "kv")
-        return Focus(self.mixer.init_state(batch), KV(k, v, self.zeros(batch, dtype=torch.long)))
+    def init_state(self, batch: int, capacity: int | None = None) -> Focus:
+        """`capacity`: room for so many tokens, which never grows: the form for compile and export."""
+        k, v = (self.zeros(batch, capacity or 0, self.n_heads, self.q.in_features // self.n_heads) for _ in "kv")
+        items = KV(k, v, self.zeros(batch, dtype=torch.long), capacity is not None)
+        return Focus(self.mixer.init_state(batch), items)
 
     def forward(
         self, x: Tensor, state: Focus | None = None, lengths: Tensor | None = None

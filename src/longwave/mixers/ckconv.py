@@ -54,9 +54,11 @@ class CKConv(Mixer):
         self.out = Linear(d_model, d_model)
         hint(self.out, "weight", residual=True)
 
-    def init_state(self, batch: int) -> Samples:
-        past = Past(self.zeros(batch, 0, self.out.in_features), self.zeros(batch, dtype=torch.long))
-        return Samples(past, self.zeros(batch, 0, wide=True), self.zeros(batch, wide=True), 1.0)
+    def init_state(self, batch: int, capacity: int | None = None) -> Samples:
+        """`capacity`: room for so many tokens, which never grows: the form for compile and export."""
+        u, n = self.zeros(batch, capacity or 0, self.out.in_features), self.zeros(batch, dtype=torch.long)
+        time = self.zeros(batch, capacity or 0, wide=True)
+        return Samples(Past(u, n, fixed=capacity is not None), time, self.zeros(batch, wide=True), 1.0)
 
     def forward(
         self, x: Tensor, state: Samples | None = None, lengths: Tensor | None = None, dt: float | Tensor | None = None
@@ -68,7 +70,8 @@ class CKConv(Mixer):
             return self.out(y), None
         now = state.now[:, None] + gaps.cumsum(1)
         at = state.past.n[:, None] + torch.arange(x.shape[1], device=x.device)
-        time = write_at(state.time, at, now, fixed=False)
+        fixed = state.past.fixed
+        time = write_at(state.time, at, now, fixed=fixed)
         step = 0.0 if isinstance(dt, Tensor) else 1.0 if dt is None else float(dt)
         if step != state.step and state.time.shape[1]:
             step = 0.0
@@ -78,7 +81,8 @@ class CKConv(Mixer):
             )
             assert past is not None
         else:
-            past = Past(write_at(state.past.u, at, zero_pads(u, lengths), fixed=False), state.past.n + ends(x, lengths))
+            held = write_at(state.past.u, at, zero_pads(u, lengths), fixed=fixed)
+            past = Past(held, state.past.n + ends(x, lengths), fixed=fixed)
             y = self._pairs(now, time, past.u, at)
         return self.out(y), Samples(past, time, now[:, -1], step)
 

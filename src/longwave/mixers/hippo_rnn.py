@@ -85,7 +85,7 @@ class HiPPORNN(Mixer):
             c = old.c @ At.mT + F.linear(h, self.L)[..., None] * Bt[:, None]
             return h, Remembering(h, c, old.time + gap)
 
-        every = (t.expand(len(x), x.shape[1], *t.shape[2:]) for t in (A, B, gaps))
+        every = (t.expand(*x.shape[:2], *t.shape[2:]) for t in (A, B, gaps))
         return scan(cell, (self.from_x(x), *every), start, lengths)
 
     def _discrete(self, gaps: Tensor, since: Tensor) -> tuple[Tensor, Tensor]:

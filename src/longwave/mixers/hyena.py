@@ -64,10 +64,12 @@ class Hyena(Mixer):
         hint(self, "conv", own_init=True)
         hint(self.out, "weight", residual=True)
 
-    def init_state(self, batch: int) -> Pasts:
+    def init_state(self, batch: int, capacity: int | None = None) -> Pasts:
+        """`capacity`: room for so many tokens, which never grows: the form for compile and export."""
         channels, taps = self.conv.shape
         n = self.zeros(batch, dtype=torch.long)
-        pasts = tuple(Past(self.zeros(batch, 0, self.out.in_features), n) for _ in self.filters)
+        empty = (self.zeros(batch, capacity or 0, self.out.in_features) for _ in self.filters)
+        pasts = tuple(Past(u, n, fixed=capacity is not None) for u in empty)
         return Pasts(self.zeros(batch, taps - 1, channels), pasts)
 
     def forward(

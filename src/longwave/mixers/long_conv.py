@@ -52,8 +52,10 @@ class LongConv(Mixer):
         hint(self, "h", decay=False, lr=5e-4, own_init=True)
         hint(self.out, "weight", residual=True)
 
-    def init_state(self, batch: int) -> Past:
-        return Past(self.zeros(batch, 0, len(self.D)), self.zeros(batch, dtype=torch.long))
+    def init_state(self, batch: int, capacity: int | None = None) -> Past:
+        """`capacity`: room for so many tokens, which never grows: the form for compile and export."""
+        u, n = self.zeros(batch, capacity or 0, len(self.D)), self.zeros(batch, dtype=torch.long)
+        return Past(u, n, fixed=capacity is not None)
 
     def forward(
         self, x: Tensor, state: Past | None = None, lengths: Tensor | None = None

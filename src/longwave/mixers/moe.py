@@ -72,7 +72,7 @@ class MoE(Mixer):
     def forward(
         self, x: Tensor, state: Empty | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Empty | None]:
-        real = None if lengths is None else valid(x, lengths)
+        real = None if lengths is None or torch.compiler.is_exporting() else valid(x, lengths)  # a graph has one size
         tokens = x.flatten(0, 1) if real is None else x[real]
         chosen, gates = self._route(tokens)
         y = self.scale * experts(tokens, chosen, gates.to(x), self.W_in, self.W_out)
@@ -98,7 +98,7 @@ class MoE(Mixer):
             gates = gates / gates.sum(-1, keepdim=True).clamp_min(torch.finfo(wide).tiny)
         hits = torch.zeros_like(p).scatter_(-1, chosen, 1)
         record("load", lambda: hits.sum(0))
-        if len(tokens):
+        if tokens.shape[0]:
             spread = p / p.sum(-1, keepdim=True)
             even = len(p.T) / self.top_k * (hits.mean(0) * spread.mean(0)).sum()
             aux_loss("balance", self.balance * even, per_token=False)

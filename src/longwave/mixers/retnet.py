@@ -61,7 +61,7 @@ class RetNet(Mixer):
         *qkv, g = self.qkvg(x).split(self.split, -1)
         q, k, v = (t.unflatten(-1, (self.n_heads, -1)) for t in qkv)
         start = 0 if state is None else state.n[:, None]
-        pos = (start + torch.arange(x.shape[1], device=x.device)).expand(len(x), -1)
+        pos = (start + torch.arange(x.shape[1], device=x.device)).expand(x.shape[0], -1)
         q, k = rotate(q, pos), rotate(k * k.shape[-1] ** -0.5, pos)
         kept = 1 - 2.0 ** (-5.0 - torch.arange(self.n_heads, device=x.device, dtype=torch.float64))
         log_decay = kept.log().to(wide(x)).expand(*x.shape[:2], -1)

@@ -39,7 +39,7 @@ def block_attention(
     the only mask."""
     T, S, n = q.shape[1], k.shape[1], listed.shape[1]
     q_pos = torch.arange(T, device=q.device)[None] if q_pos is None else q_pos
-    own = torch.zeros(len(listed), n, S + 1, dtype=torch.bool, device=q.device)
+    own = torch.zeros(listed.shape[0], n, S + 1, dtype=torch.bool, device=q.device)
     own = own.scatter(2, torch.where(listed < 0, S, listed), True)[..., :S]
     mask = own.repeat_interleave(-(-T // n), 1)[:, :T]
     return attention.reference(q, k, v, replace(pattern, mask=mask), q_pos, None, None, dropout)

@@ -56,7 +56,11 @@ def experts_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "some dropped, an expert idle", {**some, "chosen": some["chosen"].masked_fill(some["chosen"] == 1, -1)}
 
 
-@experts.form("torch.sorted")
+def _sorted_when(**_: Any) -> str:
+    return "a graph does not know how many tokens an expert gets" if torch.compiler.is_exporting() else ""
+
+
+@experts.form("torch.sorted", when=_sorted_when)
 def sorted_experts(x: Tensor, chosen: Tensor, gates: Tensor, W_in: Tensor, W_out: Tensor) -> Tensor:
     order = chosen.flatten().argsort(stable=True)
     nobody, *counts = torch.bincount(chosen.flatten() + 1, minlength=len(W_in) + 1).tolist()
@@ -68,3 +72,6 @@ def sorted_experts(x: Tensor, chosen: Tensor, gates: Tensor, W_in: Tensor, W_out
         return torch.zeros_like(x)
     weight = gates.flatten().index_select(0, order)[:, None]
     return torch.zeros_like(x).index_add(0, token, torch.cat(answers) * weight)
+
+
+experts.form("torch.every")(experts.reference)

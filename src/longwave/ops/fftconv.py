@@ -61,9 +61,10 @@ class Past(State):
     u: Float[Tensor, "B S D"]
     n: Int[Tensor, " B"]
     todo: Float[Tensor, "B S2 D"] | None = None  # what the past already contributes to outputs to come
+    fixed: bool = False  # capacity: a buffer that never grows, and a sum over all of it for every piece
 
     def snapshot(self) -> "Past":
-        return Past(self.u, self.n)
+        return Past(self.u, self.n, fixed=self.fixed)
 
 
 Filter = Callable[[int], Tensor]  # its first `length` taps, [length, D]; a longer prefix begins with the shorter one
@@ -76,11 +77,15 @@ def long_conv(u: Tensor, taps: Filter, past: Past | None, lengths: Tensor | None
         return fftconv(u, taps(u.shape[1])), None
     count = torch.full_like(past.n, u.shape[1]) if lengths is None else lengths
     at = past.n[:, None] + torch.arange(u.shape[1], device=u.device)
-    every = write_at(past.u, at, u, fixed=False)
-    if may_write(past.u, u):
+    every = write_at(past.u, at, u, fixed=past.fixed)
+    if may_write(past.u, u) and not past.fixed:
         return _stream(every, past, count, u.shape[1], taps)
-    y = fftconv(every, taps(every.shape[1]))
-    return y.gather(1, at[..., None].expand_as(u)), Past(every, past.n + count)
+    h, after = taps(every.shape[1]), Past(every, past.n + count, fixed=past.fixed)
+    if past.fixed and u.shape[1] == 1:
+        age = at - torch.arange(every.shape[1], device=u.device)
+        weight = torch.where((age >= 0)[..., None], h[age.clamp_min(0)], 0)
+        return (every * weight).sum(1, keepdim=True), after
+    return fftconv(every, h).gather(1, at[..., None].expand_as(u)), after
 
 
 def _stream(every: Tensor, past: Past, count: Tensor, T: int, taps: Filter) -> tuple[Tensor, Past]:

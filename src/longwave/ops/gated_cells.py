@@ -87,7 +87,7 @@ def lstm(
     tied: bool = False,
 ) -> tuple[Float[Tensor, "B T D"], tuple[Float[Tensor, "B D"], Float[Tensor, "B D"]] | None]:
     """Returns all h, and the last (h, c) where initial ones were given. `refined`, `tied`: the gates of `lstm_cell`."""
-    h = c = x.new_zeros(len(x), U.shape[1])
+    h = c = x.new_zeros(x.shape[0], U.shape[1])
     if state is not None:
         h, c = state
     ys = []

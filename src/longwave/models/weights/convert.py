@@ -19,6 +19,7 @@ from longwave.errors import RunError, UserError, nearest
 from longwave.files import write_whole
 from longwave.models import store
 from longwave.models.model import Model
+from longwave.models.step import check_exportable
 from longwave.models.weights import beside, own
 from longwave.models.weights.byte_tokenizer import write_bytes
 from longwave.models.weights.config import Config
@@ -26,11 +27,12 @@ from longwave.models.weights.families import all_families
 from longwave.models.weights.gguf import open_gguf, write_beside, write_gguf
 from longwave.models.weights.hub import fetch
 from longwave.models.weights.names import Absent, piece
+from longwave.models.weights.onnx_file import CAPACITY, write_onnx
 from longwave.models.weights.parity import difference, unlike
 from longwave.models.weights.source import Source, check_tensors, open_source
 from longwave.spec import Spec
 
-FORMATS = ("hf", "safetensors", "gguf", "pth")
+FORMATS = ("hf", "safetensors", "gguf", "pth", "onnx")
 BYTES = 256  # tokens of a model that has no tokenizer
 
 
@@ -43,11 +45,12 @@ class Report:
     family: str
     matched: int  # tensors of theirs; none was missing, none unexpected: either is an error
     difference: float | None  # the largest between logits of theirs and ours; None: not compared
+    beside: str = "transformers"  # who the others are
 
     def __str__(self) -> str:
         far = "logits were not compared: transformers is not installed or has no such model"
         if self.difference is not None:
-            far = f"logits differ from those of transformers by at most {self.difference:.1e}"
+            far = f"logits differ from those of {self.beside} by at most {self.difference:.1e}"
         opens = "; it opens in transformers after `import longwave.hf`" if self.family in own.TYPES else ""
         return f"{self.family}: {self.matched} tensors matched, 0 missing, 0 unexpected; {far}{opens}"
 
@@ -75,11 +78,13 @@ def bring(path: str | Path, out: str | Path) -> Report:
         return Report(family, matched, _compare(model, family))
 
 
-def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32") -> Report:
-    """Write a model of ours as a folder that transformers opens, as bare tensors under its published names, or as GGUF.
+def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32", capacity: int = CAPACITY) -> Report:
+    """Write a model of ours as a folder that transformers opens, as bare tensors under its published names, as GGUF, or
+    as a graph of ONNX that reads tokens with a state (see `onnx_file`).
 
     Where no published family has its architecture, transformers opens it after `import longwave.hf`. `dtype` is that
-    of the matrices in a GGUF file. Its report compares with the model that was read back from it.
+    of the matrices in a GGUF file, `capacity` how many tokens the state of an ONNX graph has room for. The report
+    compares with the model that was read back.
     """
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}: {nearest(to, FORMATS)}")
@@ -88,10 +93,11 @@ def export(path: str | Path, out: str | Path, to: str = "hf", dtype: str = "f32"
     if to in ("gguf", "pth"):
         return _export_file(model, out, to, dtype)
     with new_folder(out) as folder:
+        _write_tokenizer(model, folder)
+        if to == "onnx":
+            gap = write_onnx(check_exportable(model), folder, capacity)
+            return Report("onnx", len(model.state_dict()), gap, "onnxruntime")
         family, matched = write_hf(model, folder)
-        beside.copy(model.home or found, folder)
-        if getattr(model.embed, "num_embeddings", 0) == BYTES and not (folder / "tokenizer.json").exists():
-            write_bytes(folder)
         report = Report(family, matched, difference(model, folder))
         if to == "safetensors":
             (folder / "config.json").unlink()
@@ -291,6 +297,13 @@ def _compare(model: Model, family: str) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         written, _ = write_hf(model, Path(folder))
         return difference(model, Path(folder)) if written == family else None
+
+
+def _write_tokenizer(model: Model, folder: Path) -> None:
+    """That of the model, or that of bytes."""
+    beside.copy(model.home or folder, folder)
+    if getattr(model.embed, "num_embeddings", 0) == BYTES and not (folder / "tokenizer.json").exists():
+        write_bytes(folder)
 
 
 class new_folder:
