@@ -9,7 +9,8 @@ It sees itself only where it sees nothing else. Which tokens a query sees depend
 does not depend on where a sequence is cut.
 
 `sorted` attends in blocks of C, round by round, and joins the rounds by their normalisers; a score is less log n where
-n rounds found the key. It takes O(R S C) time and memory for S keys, the definition O(T S) for T queries.
+n rounds found the key. It takes O(R T C) time and memory for T queries, beside the sorting of the
+buckets of S keys; the definition O(T S).
 
 Kitaev et al. 2020, section 2, eq. 4-6 (a set of keys a query, several rounds) and appendix A (their duplicates).
 """
@@ -73,6 +74,8 @@ def lsh_attention_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
     holes["bucket"] = torch.where(torch.arange(20)[:, None, None] < 13, holes["bucket"], -1)
     yield "pads", dict(**holes, chunk=4, causal=False)
     placed = torch.tensor([[3], [11]]) + torch.arange(5)
+    late = torch.tensor([[60], [43]]) + torch.arange(30)
+    yield "queries late", dict(**tokens(2, 30, 2, 3, S=90), chunk=4, q_pos=late)
     yield "queries at their places", dict(**tokens(2, 5, 2, 3, S=18), chunk=3, q_pos=placed)
 
 
@@ -84,6 +87,9 @@ def _many(q: Tensor, k: Tensor, bucket: Tensor, chunk: int, **_: Any) -> str:
 def sorted_(
     q: Tensor, k: Tensor, v: Tensor, bucket: Tensor, chunk: int, q_pos: Tensor | None = None, causal: bool = True
 ) -> Tensor:
+    at = None
+    if q_pos is not None:
+        k, v, bucket, at = _seen(k, v, bucket, chunk, q_pos)
     B, S, H, R = bucket.shape
     n_buckets, chunk = int(bucket.max().clamp_min(0)) + 1, min(chunk, S)
     slot, cell = _slots(bucket.permute(0, 2, 3, 1), n_buckets, chunk)
@@ -99,9 +105,8 @@ def sorted_(
     def with_before(x: Tensor) -> Tensor:
         return torch.cat([F.pad(x[:, :, :, :-1], [0, 0] * (x.ndim - 4) + [1, 0]), x], 4)
 
-    if q_pos is not None:
-        spread = q_pos[..., None, None].expand_as(q)
-        q = q.new_zeros(B, S, *q.shape[2:]).scatter(1, spread, q)
+    if at is not None:
+        q = q.new_zeros(B, S, *q.shape[2:]).scatter(1, at[..., None].expand_as(q), q)
     mine, keys, values = (blocks(wide(x).transpose(1, 2)) for x in (q, k, v))
     scores = mine @ with_before(keys).mT
     i = held.unflatten(3, (-1, chunk))
@@ -124,9 +129,28 @@ def sorted_(
     y, total = y.flatten(3, 4), total.flatten(3, 4)
     y, total = y.gather(3, slot[..., None].expand(*slot.shape, v.shape[-1])), total.gather(3, slot)
     y = (total.softmax(2)[..., None] * y).sum(2).transpose(1, 2)
-    if q_pos is not None:
-        y = y.gather(1, q_pos[..., None, None].expand(-1, -1, *y.shape[2:]))
+    if at is not None:
+        y = y.gather(1, at[..., None].expand(-1, -1, -1, y.shape[3]))
     return y.to(v.dtype)
+
+
+def _seen(
+    k: Tensor, v: Tensor, bucket: Tensor, chunk: int, q_pos: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Int[Tensor, "B T H"]]:
+    """The keys from the first query on, and of each bucket those of the last chunks before it, which alone it can see;
+    in a round that does not need a key it is nobody's. And where the queries stand among them, head by head."""
+    rank, kind = _ranks(bucket.permute(0, 2, 3, 1), int(bucket.max().clamp_min(0)) + 1)
+    new = (torch.arange(k.shape[1], device=k.device) >= q_pos.amin(1, keepdim=True))[:, None, None]
+    old = torch.zeros(*kind.shape[:3], int(kind.max()) + 1, dtype=torch.long, device=k.device)
+    old = old.scatter_add(3, kind, (~new).expand_as(kind).long()).gather(3, kind)  # of the bucket, before the queries
+    wanted = new | (rank >= (old // chunk - 1) * chunk) & (bucket >= 0).permute(0, 2, 3, 1)
+    some = wanted.any(2)
+    kept = (~some).byte().argsort(stable=True, dim=-1)[..., : int(some.sum(-1).max())].transpose(1, 2)  # [B, M, H]
+    there = (wanted & some[:, :, None]).permute(0, 3, 1, 2)
+    bucket = torch.where(there, bucket, -1)
+    k, v, bucket = (x.gather(1, kept[..., None].expand(-1, -1, -1, x.shape[3])) for x in (k, v, bucket))
+    place = some.cumsum(-1) - 1
+    return k, v, bucket, place.gather(2, q_pos[:, None].expand(-1, place.shape[1], -1)).transpose(1, 2)
 
 
 def _alone(scores: Tensor, itself: Tensor) -> Tensor:
@@ -136,14 +160,22 @@ def _alone(scores: Tensor, itself: Tensor) -> Tensor:
 def _slots(bucket: Tensor, n_buckets: int, chunk: int) -> tuple[Tensor, Tensor]:
     """For bucket[B, H, R, S]: each token's slot among blocks of C that belong to one bucket, in the order of time, and
     its cell, chunk times buckets plus bucket. Nobody's tokens get a bucket behind the others, and the cell -1."""
-    S = bucket.shape[3]
-    kind = torch.where(bucket < 0, n_buckets, bucket)
-    order = kind.argsort(stable=True, dim=-1)
-    count = torch.zeros(*kind.shape[:3], n_buckets + 1, dtype=torch.long, device=kind.device)
-    count = count.scatter_add(3, kind, torch.ones_like(kind))
-    first = (count.cumsum(-1) - count).gather(3, kind)
-    rank = torch.empty_like(kind).scatter_(3, order, torch.arange(S, device=kind.device).expand_as(order)) - first
-    n_blocks = -(-count // chunk)
+    rank, kind = _ranks(bucket, n_buckets)
+    n_blocks = -(-_count(kind, n_buckets) // chunk)
     base = (n_blocks.cumsum(-1) - n_blocks).gather(3, kind)
     cell = torch.where(bucket < 0, -1, rank // chunk * n_buckets + bucket)
     return base * chunk + rank, cell
+
+
+def _ranks(bucket: Tensor, n_buckets: int) -> tuple[Tensor, Tensor]:
+    """How many tokens of its bucket [B, H, R, S] come before each, and the bucket, `n_buckets` where there was none."""
+    kind = torch.where(bucket < 0, n_buckets, bucket)
+    order, count = kind.argsort(stable=True, dim=-1), _count(kind, n_buckets)
+    first = (count.cumsum(-1) - count).gather(3, kind)
+    place = torch.arange(kind.shape[3], device=kind.device).expand_as(order)
+    return torch.empty_like(kind).scatter_(3, order, place) - first, kind
+
+
+def _count(kind: Tensor, n_buckets: int) -> Tensor:
+    count = torch.zeros(*kind.shape[:3], n_buckets + 1, dtype=torch.long, device=kind.device)
+    return count.scatter_add(3, kind, torch.ones_like(kind))
