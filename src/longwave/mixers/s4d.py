@@ -47,11 +47,12 @@ class S4D(Mixer):
         method: Literal["zoh", "bilinear"] = "zoh",  # how time is sampled
         dt_min: float = 1e-3,  # the slowest channel's step at the start
         dt_max: float = 1e-1,  # the fastest one's
+        bandlimit: float | None = None,  # oscillators faster than this share of half the sampling rate are silent
         dropout: float = 0.0,  # before the output projection
     ) -> None:
         super().__init__()
         check_divides("halves", 2, "d_state", d_state)
-        self.method = method
+        self.method, self.bandlimit = method, bandlimit
         poles = diagonal_poles(init, d_state // 2).expand(d_model, -1)
         steps = torch.rand(d_model, 1) * math.log(dt_max / dt_min) + math.log(dt_min)
         self.log_dt = nn.Parameter(steps)
@@ -74,6 +75,8 @@ class S4D(Mixer):
         step = torch.as_tensor(dt, dtype=A.real.dtype, device=x.device)
         step = step.view(*step.shape, 1, 1) * self.log_dt.exp()
         z, gain = discretize_diagonal(A, step, self.method)
+        if self.bandlimit is not None:  # at another rate, what would be heard as another pitch
+            gain = gain * (z.imag.abs() <= self.bandlimit * math.pi)
         C = 2 * torch.view_as_complex(self.C)
         y, h = lti(x, z, gain.expand_as(z), C, None if state is None else state.h, lengths, self.D)
         return self.out(y), None if h is None else Modes(h)
