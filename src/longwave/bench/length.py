@@ -127,7 +127,7 @@ def _start(mixer: Mixer) -> State:
 
 
 def _chunk(mixer: Mixer, x: torch.Tensor) -> int:
-    return max(SHORTEST, x.shape[1] // PASSES) if mixer.growth == "linear" else CHUNK
+    return max(FITTED, x.shape[1]) // PASSES if mixer.growth == "linear" else CHUNK
 
 
 def _forward(mixer: Mixer, x: torch.Tensor) -> None:
@@ -143,11 +143,13 @@ def _forward(mixer: Mixer, x: torch.Tensor) -> None:
 def _training(mixer: Mixer, x: torch.Tensor) -> None:
     """With the gradients of all parameters; of the input where there are none."""
     wanted: list[torch.Tensor] = [p for p in mixer.parameters() if p.requires_grad] or [x.requires_grad_()]
+    torch.autograd.grad(_output(mixer, x).sum(), wanted, allow_unused=True)  # the output itself is gone by then
+
+
+def _output(mixer: Mixer, x: torch.Tensor) -> torch.Tensor:
     if isinstance(mixer, Bidirectional):
-        y, _ = chunked(mixer, x, chunk=CHUNK)
-    else:
-        y, _ = chunked(mixer, x, _start(mixer), chunk=_chunk(mixer, x)) if mixer.causal else mixer(x)
-    torch.autograd.grad(y, wanted, torch.ones_like(y), allow_unused=True)
+        return chunked(mixer, x, chunk=CHUNK)[0]
+    return (chunked(mixer, x, _start(mixer), chunk=_chunk(mixer, x)) if mixer.causal else mixer(x))[0]
 
 
 def _seconds(work: Callable[[], None]) -> float:

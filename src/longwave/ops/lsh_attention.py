@@ -89,7 +89,7 @@ def sorted_(
 ) -> Tensor:
     at = None
     if q_pos is not None:
-        k, v, bucket, at = _seen(k, v, bucket, chunk, q_pos)
+        k, v, bucket, at = _seen(k, v, bucket, chunk, q_pos, causal)
     B, S, H, R = bucket.shape
     n_buckets, chunk = int(bucket.max().clamp_min(0)) + 1, min(chunk, S)
     slot, cell = _slots(bucket.permute(0, 2, 3, 1), n_buckets, chunk)
@@ -135,7 +135,7 @@ def sorted_(
 
 
 def _seen(
-    k: Tensor, v: Tensor, bucket: Tensor, chunk: int, q_pos: Tensor
+    k: Tensor, v: Tensor, bucket: Tensor, chunk: int, q_pos: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor, Int[Tensor, "B T H"]]:
     """The keys from the first query on, and of each bucket those of the last chunks before it, which alone it can see;
     in a round that does not need a key it is nobody's. And where the queries stand among them, head by head."""
@@ -144,6 +144,8 @@ def _seen(
     old = torch.zeros(*kind.shape[:3], int(kind.max()) + 1, dtype=torch.long, device=k.device)
     old = old.scatter_add(3, kind, (~new).expand_as(kind).long()).gather(3, kind)  # of the bucket, before the queries
     wanted = new | (rank >= (old // chunk - 1) * chunk) & (bucket >= 0).permute(0, 2, 3, 1)
+    if causal:  # a buffer may have room for tokens to come
+        wanted = wanted & (torch.arange(k.shape[1], device=k.device) <= q_pos.amax(1, keepdim=True))[:, None, None]
     some = wanted.any(2)
     kept = (~some).byte().argsort(stable=True, dim=-1)[..., : int(some.sum(-1).max())].transpose(1, 2)  # [B, M, H]
     there = (wanted & some[:, :, None]).permute(0, 3, 1, 2)
