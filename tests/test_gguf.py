@@ -200,6 +200,6 @@ def test_smollm2_knows_the_capital_of_france():
 
 
 def test_smollm2_without_its_package(monkeypatch):
-    monkeypatch.setitem(PACKAGED, "smollm2", ("no_such_package", "model.gguf"))
+    monkeypatch.setitem(PACKAGED, "smollm2", ("no_such_package", "1.0", "model.gguf"))
     with pytest.raises(UserError, match="pip install"):
         fetch("smollm2")

@@ -15,7 +15,7 @@ FLOORS = (  # from the ground up; a room may use what stands on lower floors, an
     {"mixers"},
     {"models", "hf"},
     {"laws", "data"},
-    {"generate"},
+    {"generate", "embed"},
     {"tasks"},
     {"train"},
     {"serve", "bench", "lab", "probe", "compare", "doctor"},

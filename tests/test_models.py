@@ -62,6 +62,7 @@ TINY = {
     "nystromformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, landmarks=3, taps=3, context=64, vocab=40),
     "bigbird": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, block=2, n_random=1, vocab=40, head="masked"),
     "longformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, window=4, context=64, vocab=40),
+    "hierarchy": dict(d_model=8, n_lower=1, n_upper=1, vocab=40, piece=4),
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from longwave.allocator import tune_cpu as tune_cpu
     from longwave.chunked import chunked as chunked
     from longwave.doctor import doctor as doctor
+    from longwave.embed import embed as embed
     from longwave.errors import RunError as RunError
     from longwave.errors import UserError as UserError
     from longwave.generate.loop import generate as generate
@@ -62,6 +63,7 @@ _HOME = {
     "create_mixer": "mixers:create",
     "create_model": "models:create",
     "doctor": "doctor:doctor",
+    "embed": "embed:embed",
     "export_program": "models.step:export_program",
     "generate": "generate.loop:generate",
     "hint": "hints:hint",

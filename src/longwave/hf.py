@@ -164,7 +164,7 @@ class LongwaveForMaskedLM(_Longwave):
         **ignored: Any,
     ) -> outputs.TokenClassifierOutput:  # fmt: skip
         h, _, _ = self._read(input_ids, attention_mask, None, False)
-        logits = self.model.head(h)[0]
+        logits = self.model.head(h, **self.model.embedded())[0]
         loss = None
         if labels is not None:
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE)

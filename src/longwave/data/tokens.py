@@ -33,8 +33,8 @@ class Tokens(Protocol):
     ends: frozenset[int]  # any of these ends a text
 
     def encode(self, text: str) -> list[int]: ...
-    def prompt(self, text: str) -> list[int]:
-        """The tokens of a text that stands at the beginning."""
+    def prompt(self, text: str, most: int | None = None) -> list[int]:
+        """The tokens of a text that stands at the beginning; at most so many, which takes from the text's end."""
 
     def decode(self, tokens: Sequence[int]) -> str: ...
     def decoder(self, after: Sequence[int] = ()) -> Stream: ...
@@ -57,8 +57,8 @@ class Bytes:
     end = END
     ends = frozenset({END})
 
-    def prompt(self, text: str) -> list[int]:
-        return [END, *self.encode(text)]
+    def prompt(self, text: str, most: int | None = None) -> list[int]:
+        return [END, *self.encode(text)][:most]
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode("utf-8", errors="surrogateescape"))  # a command line's stray bytes
@@ -111,8 +111,8 @@ class World:
             at += n
         return found
 
-    def prompt(self, text: str) -> list[int]:
-        return [END, *self.encode(text)]
+    def prompt(self, text: str, most: int | None = None) -> list[int]:
+        return [END, *self.encode(text)][:most]
 
     def decode(self, tokens: Sequence[int]) -> str:
         stream = self.decoder()
@@ -126,15 +126,22 @@ class Pieces:
     """A tokenizer of the `tokenizers` package, and which of its tokens end a text or begin a translation."""
 
     def __init__(self, tokenizer: Any, ends: Iterable[int], start: int | None = None) -> None:
+        tokenizer.no_padding()  # a file may ask for both; texts are as long as they are
+        tokenizer.no_truncation()
         self._tokenizer, self.ends, self.start = tokenizer, frozenset(ends), start
         self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, text: str) -> list[int]:
         return self._encode(text, whole=False)
 
-    def prompt(self, text: str) -> list[int]:
+    def prompt(self, text: str, most: int | None = None) -> list[int]:
         """With what the tokenizer puts around a text; where that is nothing at all, the token that ends one."""
-        return self._encode(text, whole=True) or sorted(self.ends)[:1]
+        if most is None:
+            return self._encode(text, whole=True) or sorted(self.ends)[:1]
+        self._tokenizer.enable_truncation(most)
+        found = self._encode(text, whole=True)[:most] or sorted(self.ends)[:1]
+        self._tokenizer.no_truncation()
+        return found
 
     def _encode(self, text: str, whole: bool) -> list[int]:
         """A command line's stray bytes, which no tokenizer takes, are single tokens where it is one of bytes."""

@@ -93,7 +93,7 @@ class SequenceModel(Model):
     ) -> tuple[Any, Parts | None]:
         below, above = (None, None) if state is None else state.parts
         h, below = self.hidden(x, below, lengths, dt, types)
-        answer, above = self.head(h, above, lengths, **self._embedded())
+        answer, above = self.head(h, above, lengths, **self.embedded())
         return answer, None if state is None else Parts((below, above))
 
     def loss(
@@ -108,7 +108,7 @@ class SequenceModel(Model):
         **how: Any,
     ) -> Tensor:
         """The head's loss; with `chunk`, never more than the activations of so many tokens are held."""
-        how = {**how, **self._embedded()}
+        how = {**how, **self.embedded()}
         if chunk is None or x.shape[1] <= chunk:
             return self.head.loss(self.hidden(x, None, lengths, dt, types)[0], target, lengths, **how)
         by_token = dt if isinstance(dt, Tensor) and dt.ndim == 2 else None
@@ -122,6 +122,6 @@ class SequenceModel(Model):
         h, _ = in_chunks(self, piece, (x, by_token, types), start, lengths, chunk=chunk)
         return self.head.loss(h, target, lengths, **how)
 
-    def _embedded(self) -> dict[str, Tensor]:
+    def embedded(self) -> dict[str, Tensor]:
         """The matrix that embeds tokens, for a head that shares it."""
         return {"embedded": self.embed.weight} if self.head.tied and isinstance(self.embed, nn.Embedding) else {}

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 
@@ -12,6 +12,14 @@ def zero_pads(x: Shaped[Tensor, "B T ..."], lengths: Int[Tensor, " B"] | None, f
         return x
     real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
     return x.masked_fill(~real.view(*real.shape, *[1] * (x.ndim - 2)), fill)
+
+
+def to_the_right(
+    x: Shaped[Tensor, "B T ..."], mask: Bool[Tensor, "B T"]
+) -> tuple[Shaped[Tensor, "B T ..."], Int[Tensor, " B"]]:
+    """A batch padded anywhere, padded on the right: the tokens that are real come first, in their order."""
+    order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+    return x.gather(1, order.view(*order.shape, *[1] * (x.ndim - 2)).expand_as(x)), mask.sum(1)
 
 
 def last_tokens(x: Shaped[Tensor, "B T ..."], count: int, lengths: Int[Tensor, " B"] | None) -> Tensor:

@@ -68,7 +68,7 @@ class Language:
             raise UserError(f"the tokens of text are {Bytes.size} bytes, this model has {len(model.out)}")
         model(torch.zeros(1, 2, dtype=torch.long))  # a mixer that needs more than its input says so here
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int) -> tuple[Tensor, ...]:
         rows = torch.from_numpy(self.windows.at(step))
         return rows[:, :-1], rows[:, 1:]
 

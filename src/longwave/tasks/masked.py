@@ -51,10 +51,10 @@ class Masked(Language):
             raise UserError(f"masked bytes need a model of {MASK + 1} tokens (bytes and a mask), this one has {vocab}")
         model(torch.zeros(1, 2, dtype=torch.long))  # a mixer that needs more than its input says so here
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int) -> tuple[Tensor, ...]:
         return self._hide(self.windows.at(step), (self.seed, step))
 
-    def _hide(self, tokens: np.ndarray, key: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    def _hide(self, tokens: np.ndarray, key: tuple[int, ...]) -> tuple[Tensor, ...]:
         draw = np.random.default_rng(key)
         chosen = draw.random(tokens.shape) < CHOSEN
         how = draw.random(tokens.shape)
@@ -84,4 +84,4 @@ class Masked(Language):
         return {"loss": total / max(1, count), "bits_per_masked_byte": total / max(1, count) / math.log(2)}
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "task": "masked"}
+        return {**super().describe(), "task": type(self).__module__.rpartition(".")[2]}

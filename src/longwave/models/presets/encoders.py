@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from longwave.models.presets._layers import Mixers, both_ways, in_turn
+from longwave.models.presets._layers import Mixers, both_ways, in_turn, layers
 from longwave.spec import Spec
 
 Kind = Literal["masked", "pretrain", "classify", "tag", "pooled", "none"]
@@ -75,6 +75,27 @@ def modernbert(
     return Spec("sequence_model", d_model=d_model, vocab=vocab, norm="gain", embed_norm=True, dropout=dropout,
                 init_std=0.02, head=_head(head, vocab, n_classes, layer, {"act": "gelu", **layer}),
                 blocks=blocks)  # fmt: skip
+
+
+def hierarchy(
+    *,
+    mixer: Mixers = "attention",  # of both levels; one that reads forwards is made to read both ways
+    d_model: int = 128,  # width
+    n_lower: int = 2,  # layers that read a sentence
+    n_upper: int = 2,  # layers that read the vectors of a document's sentences
+    vocab: int = 256,  # tokens
+    piece: int = 128,  # tokens that a flat document is cut into
+    head: Literal["classify", "tag", "regress", "predict"] = "classify",  # a document's, or each sentence's
+    n_classes: int = 2,  # what there is to choose from, or numbers
+    dropout: float = 0.0,  # of embeddings and branches, in training
+) -> Spec:
+    """Sentences, then documents: encoders of any mixer one above the other."""
+    positions = Spec("branch", mixer=Spec("positions"), norm="none")
+    reads = [Spec("attention", causal=False, position="none") if each == "attention" else both_ways(each)
+             for each in in_turn(mixer)]  # fmt: skip
+    lower, upper = ([positions, *layers(tuple(reads), n, "gelu")] for n in (n_lower, n_upper))
+    return Spec("hierarchical", d_model=d_model, vocab=vocab, piece=piece, dropout=dropout, lower=lower, upper=upper,
+                head=Spec(head, n_classes=n_classes))  # fmt: skip
 
 
 def _head(kind: str, vocab: int, n_classes: int, layer: dict[str, Any], pooler: dict[str, Any]) -> Spec:

@@ -21,13 +21,17 @@ BESIDE = (
     "special_tokens_map.json",
     "generation_config.json",
     "chat_template.jinja",
+    "modules.json",  # of sentence-transformers, with the next two
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
 )
 VOCAB, MERGES = "vocab.json", "merges.txt"  # GPT-2's own files, older than tokenizer.json
 SPECIAL = ("<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of GPT-2 and RoBERTa
 
 
 def check_tokenizer(folder: Path, model: Model) -> None:
-    assert isinstance(model.embed, torch.nn.Embedding)
+    if not isinstance(model.embed, torch.nn.Embedding):
+        return
     file, size = folder / "tokenizer.json", model.embed.num_embeddings
     if not file.exists():
         for world in folder.glob(WORLD):
@@ -49,7 +53,9 @@ def check_tokenizer(folder: Path, model: Model) -> None:
 def copy(home: Path, folder: Path) -> None:
     for file in (*(home / name for name in BESIDE), *home.glob(WORLD)):
         if file.is_file():
-            shutil.copyfile(file, folder / file.name)
+            to = folder / file.relative_to(home)
+            to.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, to)
 
 
 def keep_ends(home: Path, folder: Path) -> None:

@@ -18,6 +18,7 @@ from longwave import models
 from longwave.errors import RunError, UserError, nearest
 from longwave.files import write_whole
 from longwave.models import store
+from longwave.models.adapt import with_head
 from longwave.models.model import Model
 from longwave.models.step import check_exportable
 from longwave.models.weights import beside, own
@@ -55,12 +56,15 @@ class Report:
         return f"{self.family}: {self.matched} tensors matched, 0 missing, 0 unexpected; {far}{opens}"
 
 
-def load(path: str | Path) -> Model:
-    """The model of a run, a folder or file of published weights, or a hub id such as "openai-community/gpt2"."""
+def load(path: str | Path, head: Spec | None = None) -> Model:
+    """The model of a run, a folder or file of published weights, or a hub id such as "openai-community/gpt2".
+
+    With `head` it gets that one, untrained, in place of its own: Spec("classify", n_classes=2, pool="last").
+    """
     found = fetch(path)
     model = store.load(found) if _ours(found) else read(found)[0]
     model.home = _home(found, model)
-    return model
+    return model if head is None else with_head(model, head)
 
 
 def bring(path: str | Path, out: str | Path) -> Report:

