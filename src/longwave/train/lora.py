@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.utils.parametrize as parametrize
@@ -60,16 +61,16 @@ class Adapters:
     def merge(self) -> None:
         """Into the weights: the model is a plain one again, as fast and as large as before."""
         for name in [] if self.merged else self.layers:
-            layer = self.model.get_submodule(name)
-            self.merged[name] = layer.parametrizations.weight.original.detach().clone()  # type: ignore[union-attr]
+            layer: Any = self.model.get_submodule(name)
+            self.merged[name] = layer.parametrizations.weight.original.detach().clone()
             parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
 
     def unmerge(self) -> None:
         """Beside the weights again, which are bit for bit what they were."""
         for name, weight in self.merged.items():
-            layer = self.model.get_submodule(name)
+            layer: Any = self.model.get_submodule(name)
             with torch.no_grad():
-                layer.weight.copy_(weight)  # type: ignore[operator, union-attr]
+                layer.weight.copy_(weight)
             parametrize.register_parametrization(layer, "weight", self.layers[name])
         self.merged = {}
 
