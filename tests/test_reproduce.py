@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from longwave import models, tasks
+from longwave import models
 from longwave.cli import main
 from longwave.compare import reproduce
 from longwave.compare.settings import COLUMNS, FULL, ROWS, sizes
@@ -88,10 +88,13 @@ def test_what_cannot_be_run_says_why(capsys, tmp_path):
 
 
 def test_cells_fit_their_tasks():
-    """Where the task is there, so are all models of its column, as far as their presets are."""
-    for name in ("lra", "pixels", "translation"):
-        here = [column for column, where in COLUMNS[name].items() if where.task in tasks.registry.names()]
+    """Where a task's twin is made at once, so are all models of its column, as far as their presets are there."""
+    for name, columns in {
+        "lra": ["ListOps", "Image"],
+        "pixels": ["sMNIST", "sCIFAR"],
+        "translation": ["EN-DE"],
+    }.items():
         found = reproduce.cells(
-            TABLES[name], "laptop", rows=list(ROWS[name]), columns=here, data={}, seeds=1, changes={"steps": 1}
+            TABLES[name], "laptop", rows=list(ROWS[name]), columns=columns, data={}, seeds=1, changes={"steps": 1}
         )
         assert [cell.problem for cell in found if cell.problem and "unknown model" not in cell.problem] == []

@@ -181,8 +181,8 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "Text": Column("text", {}, {}, "IMDB's folder aclImdb, or its train and test as tables", twin={"context": 512}),
         "Retrieval": Column("retrieval", {}, {}, "lra_release's tsv_data, new_aan_pairs.*.tsv", twin={"context": 256}),
         "Image": Column("cifar", {"grey": True}, {"grey": True}, "a folder of CIFAR-10's binary batches"),
-        "Pathfinder": Column("pathfinder", {}, {"examples": 4000}, MADE, twin={"context": 1024}),
-        "Path-X": Column("pathfinder", {"size": 128}, {"size": 64, "examples": 2000}, MADE,
+        "Pathfinder": Column("pathfinder", {}, {"examples": 1000}, MADE, twin={"context": 1024}),
+        "Path-X": Column("pathfinder", {"size": 128}, {"size": 64, "examples": 400}, MADE,
                          twin={"context": 4096, "batch": 8}),
     },
     "speech": {

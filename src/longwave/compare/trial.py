@@ -136,7 +136,8 @@ def _train(trial: Trial, folder: Path) -> Result | None:
     progress = outcome.progress
     if plan.patience:  # its best was asked for, not its last
         trainer.model = model = load(folder / "best.safetensors").to(trainer.device)
-    metrics = outcome.metrics if outcome.metrics and not plan.patience else trainer.validate(quick=False)
+    complete = outcome.ended == "done" and outcome.metrics  # of all the validation set, and of these weights
+    metrics = outcome.metrics if complete else trainer.validate(quick=False)
     result = Result(
         metrics={**metrics, **trainer.test()} if trial.final else metrics, ended=outcome.ended,
         parameters=model.n_parameters, steps=progress.step,
