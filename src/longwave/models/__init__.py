@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longwave.models.model import Model
 
 CLASSES = {
+    "graph_model": "GraphModel",
     "hierarchical": "Hierarchical",
     "image_model": "ImageModel",
     "language_model": "LanguageModel",
