@@ -65,9 +65,13 @@ TINY = {
     "longformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, window=4, context=64, vocab=40),
     "hierarchy": dict(d_model=8, n_lower=1, n_upper=1, vocab=40, piece=4),
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
+    "rnn_seq2seq": dict(d_model=8, n_layers=2, vocab=40),
+    "rnn_attention": dict(d_model=8, vocab=40),
+    "bytenet": dict(d_model=8, n_sets=2, levels=2, vocab=40),
+    "convs2s": dict(d_model=8, n_layers=2, longest=64, vocab=40, dropout=0.0),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
-TRANSLATION = ("transformer", "transformer_big")
+TRANSLATION = ("transformer", "transformer_big", "rnn_seq2seq", "rnn_attention", "bytenet", "convs2s")
 IMAGES = ("vit", "resnet18", "resnet50")
 CAPTIONS = ("show_attend_tell", "vit_gpt2")
 PIXELS = ("pixelcnn", "pixelrnn")

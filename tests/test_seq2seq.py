@@ -1,7 +1,5 @@
 """From one sequence to another: the encoder runs once, cached decoding is teacher forcing, and it learns."""
 
-import itertools
-
 import pytest
 import torch
 import transformers
@@ -10,7 +8,11 @@ import longwave as lw
 from longwave.errors import UserError
 from longwave.generate.beam import beam_search
 from longwave.mixer import valid
+from longwave.models import weights
 from longwave.models.presets.translation import transformer
+from longwave.models.weights.families import marian as family
+from longwave.models.weights.names import piece
+from longwave.record import recording
 from longwave.spec import Spec
 from longwave.tolerance import TOLERANCE, apart
 
@@ -128,8 +130,8 @@ def test_what_cannot_be_is_told():
         tiny(decoder=[Spec("attention", causal=False), Spec("cross")])
 
 
-def marian():
-    """A random Marian of transformers, and ours with its weights."""
+def marian(folder):
+    """A random Marian of transformers, and ours of its weights."""
     torch.manual_seed(0)
     sizes = dict(encoder_layers=2, decoder_layers=2, encoder_ffn_dim=16, decoder_ffn_dim=16, encoder_attention_heads=2,
                  decoder_attention_heads=2)  # fmt: skip
@@ -143,35 +145,12 @@ def marian():
         for p in [*theirs.parameters(), theirs.final_logits_bias]:
             if p.requires_grad or p is theirs.final_logits_bias:
                 p.add_(0.2 * torch.randn_like(p))
-    positions = Spec("branch", mixer=Spec("positions", halves=True), norm="none", residual="pre")
-    attention = Spec("attention", n_heads=2, position="none", bias=True)
-    ffn = Spec("ffn", kind="silu", d_hidden=16, bias=True)
-    ours = lw.create_model(
-        Spec("seq2seq", d_model=8, vocab=12, bias=True,
-             encoder=[positions, *[[attention.but(causal=False), ffn]] * 2],
-             decoder=[positions, *[[attention, Spec("cross", n_heads=2, bias=True), ffn]] * 2])
-    ).eval()  # fmt: skip
-    have, made = theirs.state_dict(), {}
-    made["embed.weight"], made["bias"] = have["model.shared.weight"], have["final_logits_bias"][0]
-    branches = dict(encoder=("self_attn", "final"), decoder=("self_attn", "encoder_attn", "final"))
-    for side, names in branches.items():
-        for i, (b, name), kind in itertools.product(range(2), enumerate(names), ("weight", "bias")):
-            mine, layer = f"{side}.{i + 1}.{b}", f"model.{side}.layers.{i}"
-            made[f"{mine}.norm.{kind}"] = have[f"{layer}.{name}_layer_norm.{kind}"]
-            if name == "final":
-                made[f"{mine}.mixer.project.{kind}"] = have[f"{layer}.fc1.{kind}"]
-                made[f"{mine}.mixer.out.{kind}"] = have[f"{layer}.fc2.{kind}"]
-                continue
-            q, k, v, out = (have[f"{layer}.{name}.{each}_proj.{kind}"] for each in ("q", "k", "v", "out"))
-            joined = {"qkv": [q, k, v]} if name == "self_attn" else {"q": [q], "kv": [k, v]}
-            made.update({f"{mine}.mixer.{each}.{kind}": torch.cat(parts) for each, parts in joined.items()})
-            made[f"{mine}.mixer.out.{kind}"] = out
-    ours.load_state_dict(made)
-    return theirs, ours
+    theirs.save_pretrained(folder)
+    return theirs, lw.load(folder).eval()
 
 
-def test_marian_has_the_same_logits_and_beams():
-    theirs, ours = marian()
+def test_marian_has_the_same_logits_and_beams(tmp_path):
+    theirs, ours = marian(tmp_path)
     source, tokens = torch.randint(10, (4, 7)), torch.randint(10, (4, 6))
     lengths = torch.tensor([7, 1, 4, 6])
     mask = valid(source, lengths).long()
@@ -188,3 +167,78 @@ def test_marian_has_the_same_logits_and_beams():
             best = row[0].tokens
             assert best == right[: len(best)]
             assert set(right[len(best) :]) <= {START}  # pads
+
+
+def test_marian_in_and_out(tmp_path):
+    theirs, _ = marian(tmp_path / "theirs")
+    assert weights.bring(tmp_path / "theirs", tmp_path / "ours").difference <= 1e-5
+    ours = lw.load(tmp_path / "ours").eval()
+    source, target = torch.randint(10, (3, 6)), torch.randint(10, (3, 5))
+    whole, _ = ours(target, ours.init_state(source))
+    state, pieces = ours.init_state(source), []
+    for piece_ in target.split([2, 1, 1, 1], 1):  # a beginning, then token by token
+        y, state = ours(piece_, state)
+        pieces.append(y)
+    wanted = theirs(input_ids=source, decoder_input_ids=target).logits
+    for mine in (whole, torch.cat(pieces, 1)):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-5)
+
+    weight = torch.randn_like(wanted)
+    (wanted * weight).sum().backward()
+    (whole * weight).sum().backward()
+    right = {name: p.grad for name, p in theirs.named_parameters()}
+    for name, p in ours.named_parameters():
+        for their_name, grad in piece(family.names(ours)[name]).write(p.grad):
+            if their_name in right:  # the bias a token is a buffer there
+                torch.testing.assert_close(grad, right.pop(their_name), rtol=1e-4, atol=1e-4)
+    assert not right
+
+    assert weights.export(tmp_path / "ours", tmp_path / "back").difference <= 1e-5
+    again = transformers.MarianMTModel.from_pretrained(tmp_path / "back").eval()
+    torch.testing.assert_close(again(input_ids=source, decoder_input_ids=target).logits, wanted, rtol=0, atol=1e-5)
+
+
+def test_what_goes_through_one_state():
+    """Without attention the decoder has what the encoder ended with, and nothing else."""
+    for mixer in ("lstm", "gru"):
+        model = lw.create_model("rnn_seq2seq", mixer=mixer, d_model=8, n_layers=2, vocab=12).double().eval()
+        source, target = torch.randint(12, (3, 5)), torch.randint(12, (3, 4))
+        lengths = torch.tensor([5, 1, 3])
+        state = model.init_state(source, lengths)
+        assert state.nbytes == model.init_state(source[:, :1]).nbytes
+        wanted = model.encoder.init_state(3)
+        for t in range(5):
+            x = model.scale * model.embed(source[:, t : t + 1])
+            _, wanted = model.encoder(x, wanted, (lengths > t).long())
+        for a, b in zip(state.leaves(), wanted.leaves(), strict=True):
+            torch.testing.assert_close(a, b)
+        logits, _ = model(target[:, :-1], state)
+        lost = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+        torch.testing.assert_close(model.loss(source, target, lengths), lost)
+    with torch.device("meta"):  # Sutskever et al. 2014, section 3.4: 64 million in the recurrent layers, half in each
+        sizes = [sum(p.numel() for p in part.parameters()) for model in [lw.create_model("rnn_seq2seq")]
+                 for part in (model.encoder, model.decoder)]  # fmt: skip
+    assert sum(sizes) == pytest.approx(64e6, rel=0.01) and sizes[0] == sizes[1]
+
+
+def test_alignments_can_be_read():
+    model = lw.create_model("rnn_attention", d_model=8, vocab=12).eval()
+    source, target, lengths = torch.randint(12, (2, 5)), torch.randint(12, (2, 4)), torch.tensor([5, 2])
+    with recording(model) as seen:
+        model(target, model.init_state(source, lengths))
+    (weights_,) = (value for name, value in seen.items() if name.endswith("mixer/weights"))
+    assert weights_.shape == (2, 1, 4, 5)
+    torch.testing.assert_close(weights_.sum(-1), torch.ones(2, 1, 4))
+    assert not weights_[1, :, :, 2:].any()
+
+
+def test_bytenets_decoder_stands_on_its_columns():
+    """Causal over the target, and token t reads the source's column t however far the encoder sees."""
+    model = lw.create_model("bytenet", d_model=8, n_sets=1, levels=1, vocab=12).double().eval()
+    source, target = torch.randint(12, (1, 9)), torch.randint(12, (1, 6))
+    before, _ = model(target, model.init_state(source))
+    changed = source.clone()
+    changed[0, 5] = (changed[0, 5] + 1) % 12
+    after, _ = model(target, model.init_state(changed))
+    moved = (before != after).any(-1)[0].tolist()
+    assert moved == [False] * 4 + [True] * 2  # the encoder's taps reach one to each side, the decoder's two back

@@ -5,7 +5,9 @@
 
 What the encoder read is in the decoder's state, so that decoding, beam search and saved states are those of any model.
 The encoder is a stack of mixers over tokens, or a model with an `encode` of its own: a ResNet, whose grid is looked up,
-or a ViT. A target begins with a token that means the beginning and ends with one that means the end.
+or a ViT. A decoder that never looks back begins with the state that the encoder ended with: then all that is known of a
+source went through that state, and the two are built alike. A target begins with a token that means the beginning and
+ends with one that means the end.
 """
 
 import inspect
@@ -64,8 +66,10 @@ class Seq2Seq(Model):
         if not self.decoder.causal:
             raise UserError("a decoder reads the target from left to right: its mixers must be causal")
         looking = [part.mixer for block in self.decoder.parts() for part in block.parts() if _looks_up(part)]
-        if not looking:
-            raise UserError('no mixer of the decoder looks the source up: "cross" and "additive" do')
+        self.looks_up = bool(looking)
+        if not looking and (isinstance(encoder, Spec) or tuple(encoder) != tuple(decoder)):
+            raise UserError('no mixer of the decoder looks the source up ("cross", "additive" and "unfold" do), so it '
+                            "begins with the encoder's state: the blocks of both must be the same")  # fmt: skip
         width = getattr(self.encoder, "d_model", d_model)
         for mixer in looking:
             if mixer.d_memory != width:
@@ -92,6 +96,9 @@ class Seq2Seq(Model):
         self, source: Shaped[Tensor, "B ..."], lengths: Int[Tensor, " B"] | None = None, **given: Any
     ) -> Parts:
         """Reads the source; `lengths` are the sources'."""
+        if not self.looks_up:
+            start = self.encoder.init_state(len(source), **given)
+            return self.encoder(self._embed(source, lengths), start, lengths)[1]
         memory = self.encode(source, lengths)
         return self.decoder.init_state(len(source), memory=memory, lengths=lengths, **given)
 
@@ -120,12 +127,14 @@ class Seq2Seq(Model):
         """Cross-entropy of the target's tokens after the first, each given the true ones before it, all at once; `how`:
         smoothing, convention, reduction.
         """
-        memory = self.encode(source, lengths)
         wanted, ends = target[:, 1:], None
         if target_lengths is not None:
             ends = (target_lengths - 1).clamp_min(0)
             wanted = zero_pads(wanted, ends, fill=IGNORE)
-        start = _only_memory(self.decoder, len(source), memory, lengths)
+        if self.looks_up:
+            start = _only_memory(self.decoder, len(source), self.encode(source, lengths), lengths)
+        else:
+            start = self.init_state(source, lengths)
         h, _ = self.hidden(target[:, :-1], start, ends)
         return cross_entropy(h, self.out, wanted, self.bias, **how)
 

@@ -1,8 +1,10 @@
-"""Encoders and decoders: from one sequence to another."""
+"""Encoders and decoders: from one sequence to another. Words of both languages share one embedding."""
 
 from typing import Literal
 
 from longwave.spec import Spec
+
+Cell = Literal["lstm", "gru"]
 
 
 def transformer(
@@ -37,3 +39,68 @@ def transformer_big(
     """The Transformer (Vaswani et al. 2017), big."""
     return transformer(d_model=d_model, n_layers=n_layers, n_heads=n_heads, d_hidden=d_hidden, vocab=vocab,
                        dropout=dropout)  # fmt: skip
+
+
+def rnn_seq2seq(
+    *,
+    mixer: Cell = "lstm",  # the recurrent cell
+    d_model: int = 1000,  # width
+    n_layers: int = 4,  # layers of the encoder, and of the decoder
+    vocab: int = 80000,  # tokens of both languages
+    dropout: float = 0.0,  # of embeddings and layers, in training
+) -> Spec:
+    """Sequence to sequence (Sutskever et al. 2014): the decoder knows of the source only the encoder's last state."""
+    layers = [_bare(Spec(mixer))] * n_layers
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, norm="none", dropout=dropout, encoder=layers, decoder=layers)
+
+
+def rnn_attention(
+    *,
+    d_model: int = 1000,  # width
+    vocab: int = 30000,  # tokens of both languages
+    dropout: float = 0.0,  # of embeddings and layers, in training
+) -> Spec:
+    """RNNsearch (Bahdanau et al. 2015): a GRU reads both ways, another looks back before every word; the weights of
+    that alignment are recorded as "weights".
+    """
+    encoder, decoder = [_bare(Spec("bidirectional", mixer=Spec("gru")))], [_bare(Spec("additive"))]
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, norm="none", dropout=dropout, encoder=encoder, decoder=decoder)
+
+
+def bytenet(
+    *,
+    d_model: int = 800,  # width
+    n_sets: int = 6,  # sets of blocks, in the encoder and in the decoder
+    levels: int = 5,  # blocks a set, of dilation 1, 2, 4 ...
+    vocab: int = 256,  # tokens of both languages; 256 are bytes
+    dropout: float = 0.0,  # of embeddings and sets, in training
+) -> Spec:
+    """ByteNet (Kalchbrenner et al. 2016): dilated convolutions, the decoder's on top of the encoder's columns."""
+    encoder = [_bare(Spec("bytenet", levels=levels, causal=False))] * n_sets
+    unfold = Spec("branch", mixer=Spec("unfold"), norm="none", residual="pre")
+    decoder = [unfold, *[_bare(Spec("bytenet", levels=levels))] * n_sets]
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, norm="layer", residual="pre", dropout=dropout,
+                encoder=encoder, decoder=decoder)  # fmt: skip
+
+
+def convs2s(
+    *,
+    d_model: int = 512,  # width
+    n_layers: int = 15,  # layers of the encoder, and of the decoder
+    taps: int = 3,  # of each convolution
+    longest: int = 1024,  # tokens of the longest sentence
+    vocab: int = 40000,  # tokens of both languages
+    dropout: float = 0.2,  # of embeddings and convolutions, in training
+) -> Spec:
+    """ConvS2S (Gehring et al. 2017): gated convolutions, an attention to the source after each of the decoder's."""
+    positions = Spec("branch", mixer=Spec("positions", kind="learned", longest=longest), norm="none", residual="pre")
+    layer = Spec("convs2s", levels=1, taps=taps, dropout=dropout)
+    look = Spec("branch", mixer=Spec("cross", n_heads=1, bias=True), norm="none", residual="pre")
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, norm="none", dropout=dropout,
+                encoder=[positions, *[_bare(layer.but(causal=False))] * n_layers],
+                decoder=[positions, *[[_bare(layer), look]] * n_layers])  # fmt: skip
+
+
+def _bare(mixer: Spec) -> Spec:
+    """A mixer without a norm, and with no residual but its own."""
+    return Spec("branch", mixer=mixer, norm="none", residual="none")

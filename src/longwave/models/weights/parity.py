@@ -13,6 +13,7 @@ from torch import Tensor
 from longwave import mixers, models
 from longwave.models.heads import HEADS
 from longwave.models.model import Model
+from longwave.models.seq2seq import Seq2Seq
 from longwave.models.weights import own
 from longwave.models.weights.config import read_config
 from longwave.models.weights.families import all_families
@@ -80,6 +81,8 @@ def their_answers(out: Any) -> list[Tensor]:
 
 def our_answers(model: Model, tokens: Tensor, **how: Any) -> list[Tensor]:
     """Likewise: those of the head, then the hidden states."""
+    if isinstance(model, Seq2Seq):  # the same tokens are the source and the target
+        return [model(tokens, model.init_state(tokens, **how))[0]]
     answer = model(tokens, **how)[0]
     return [*(answer if isinstance(answer, tuple) else [answer]), model.hidden(tokens, **how)[0]]
 
