@@ -186,7 +186,7 @@ def test_marian_in_and_out(tmp_path):
     weight = torch.randn_like(wanted)
     (wanted * weight).sum().backward()
     (whole * weight).sum().backward()
-    right = {name: p.grad for name, p in theirs.named_parameters()}
+    right = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
     for name, p in ours.named_parameters():
         for their_name, grad in piece(family.names(ours)[name]).write(p.grad):
             if their_name in right:  # the bias a token is a buffer there
