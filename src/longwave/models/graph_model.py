@@ -77,7 +77,7 @@ class GraphModel(Model):
         rank = edges.sum(-1) if self.order == "degree" else 0
         return (rank + 0.5 * drawn).masked_fill(~valid(edges, lengths), math.inf).argsort(dim=1, stable=True)
 
-    def hidden(
+    def hidden(  # type: ignore[override]
         self, nodes: Float[Tensor, "B N F"], edges: Shaped[Tensor, "B N N"], lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Nodes, Int[Tensor, "B N"]]:
         """What is known of every node, and the order in which they were read."""
