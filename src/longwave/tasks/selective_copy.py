@@ -15,6 +15,7 @@ from longwave.tasks._generated import TokenTask
 
 class SelectiveCopy(TokenTask):
     plan: ClassVar[dict[str, Any]] = {"context": 272, "batch": 32, "lr": 2e-3, "decay": 0.0, "betas": (0.9, 0.98)}
+    model: ClassVar[dict[str, Any]] = {"d_model": 64, "n_layers": 2, "ffn": None}  # mixers alone, as they did
 
     def __init__(
         self,
