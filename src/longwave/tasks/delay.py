@@ -1,4 +1,4 @@
-"""Delay: a smooth random signal comes in; say at every step what it was so many steps ago.
+"""Delay: a smooth random signal comes in; say at every step what it was so many steps ago (0: before it began).
 
 What a linear memory of the past must do, and all it must do (Voelker et al. 2019, section 3.1; Gu et al. 2023, "How to
 train your HiPPO", section 4.1).
@@ -44,8 +44,10 @@ class Delay(Generated):
         model(torch.zeros(1, 2, 1))
 
     def draw(self, random: np.random.Generator, rows: int) -> tuple[np.ndarray, ...]:
-        signal = smooth(random, rows, self.context + self.delay, self.period)[..., None]
-        return signal[:, self.delay :], signal[:, : self.context]
+        signal = smooth(random, rows, self.context, self.period)[..., None]
+        past = np.zeros_like(signal)
+        past[:, self.delay :] = signal[:, : -self.delay]
+        return signal, past
 
     def loss(self, model: Any, batch: tuple[Tensor, ...], **how: Any) -> tuple[Tensor, Tensor]:
         signal, past = batch
