@@ -151,6 +151,18 @@ def test_pairs_of_sentences_are_what_bert_is_trained_on(tmp_path):
         assert {"loss", "bits_per_masked_byte", "pairs_told_apart"} == set(task.validate(model, quick=True))
 
 
+def test_bert_guesses_masked_bytes_at_the_command_line(tmp_path, capsys):
+    small = ["--d-model", "8", "--n-layers", "1", "--n-heads", "2", "--context", "16", "--batch", "2", "--steps", "2"]
+    (tmp_path / "text").write_text("a text that goes on and on. " * 90)
+    common = ["train", "--task", "masked", "--model", "bert", "--data", str(tmp_path / "text"), *small]
+    assert main([*common, "--out", str(tmp_path / "run")]) == 0
+    model = lw.load(tmp_path / "run")
+    assert not model.training  # as published weights are
+    assert model.spec.options["vocab"] == 257
+    assert main([*common, "--head", "classify", "--out", str(tmp_path / "other")]) == 2
+    assert "a head that guesses each token" in capsys.readouterr().err
+
+
 def test_a_guess_does_not_see_what_was_hidden():
     """The answer at a masked place depends on the mask token there, not on what the mask covers; and on both sides."""
     model = lw.create_model("bert", d_model=8, n_layers=2, n_heads=2, vocab=40, context=16).eval().double()

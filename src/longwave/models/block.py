@@ -19,7 +19,7 @@ from longwave.mixer import Mixer
 from longwave.mixers import create
 from longwave.models.reversible import two_streams
 from longwave.parts.dropout import dropout
-from longwave.parts.norm import make_norm
+from longwave.parts.norm import BatchNorm, make_norm
 from longwave.spec import Spec
 from longwave.state import Parts, State
 
@@ -44,7 +44,7 @@ class Branch(Mixer):
         self.norm = make_norm(norm, d_model)
         self.norm_out = make_norm(norm, d_model) if residual == "sandwich" else None
         self.causal, self.continuous, self.growth = mixer.causal, mixer.continuous, mixer.growth
-        self.couples = mixer.couples  # type: ignore[misc]
+        self.couples = tuple(sorted({*mixer.couples, *getattr(self.norm, "couples", ())}))  # type: ignore[misc]
         self.gives, self.takes = mixer.gives, mixer.takes
 
     def init_state(self, batch: int, **given: Any) -> State:
@@ -54,9 +54,10 @@ class Branch(Mixer):
         self, x: Tensor, state: Any = None, lengths: Tensor | None = None, dt: float | Tensor | None = None,
         handed: dict[str, Tensor] | None = None,
     ) -> tuple[Tensor, Any]:  # fmt: skip
-        y, state = self.mixer(x if self.residual == "post" else self.norm(x), state, lengths, dt, handed)
+        seen = x if self.residual == "post" else self.norm(x, None, lengths)
+        y, state = self.mixer(seen, state, lengths, dt, handed)
         if self.norm_out is not None:
-            y = self.norm_out(y)
+            y = self.norm_out(y, None, lengths)
         if self.tied_dropout and self.training:
             kept = dropout(y.new_ones(len(y), 1, y.shape[2]), self.dropout, True)
             if self.residual in ("pre", "sandwich"):
@@ -66,7 +67,7 @@ class Branch(Mixer):
             y = dropout(y, self.dropout, self.training)
         if self.residual == "none":
             return y, state
-        return self.norm(x, y) if self.residual == "post" else x + y, state
+        return self.norm(x, y, lengths) if self.residual == "post" else x + y, state
 
 
 class Stack(Mixer):
@@ -134,9 +135,13 @@ class Backbone(Stack):
         super().__init__([Stack([wrap(spec) for spec in _flat(block)]) for block in blocks])
         if self.takes:
             raise UserError(f"a layer takes {', '.join(map(repr, self.takes))}, which no layer before it gives")
+        if self.reversible and any(isinstance(part, BatchNorm) for part in self.modules()):
+            raise UserError("a reversible model computes its layers twice a step: batch norm would count a batch twice")
         if self.reversible and self.gives:
             raise UserError("a reversible model computes its layers one by one again: none can hand on what it gives")
         self.norm = make_norm(last_norm or ("none" if residual == "post" else norm), d_model)
+        if "rows" in getattr(self.norm, "couples", ()):
+            self.couples = ("rows", "times")  # type: ignore[misc]
         if init_std is not None:
             _initialise(self, init_std, n_branches=sum(len(block.parts()) for block in self.parts()))
 
@@ -148,7 +153,7 @@ class Backbone(Stack):
             x, state = self._two_streams(x, state, lengths, dt)
         else:
             x, state = super().forward(x, state, lengths, dt, handed)
-        return self.norm(x), state
+        return self.norm(x, None, lengths), state
 
     def _two_streams(
         self, x: Tensor, state: Parts | None, lengths: Tensor | None, dt: float | Tensor | None

@@ -68,8 +68,8 @@ class Dense(nn.Module):
         choose("activation", act, ACTIVATIONS)
         self.norm = make_norm(norm, d_model)
 
-    def forward(self, h: Float[Tensor, "*n D"]) -> Float[Tensor, "*n D"]:
-        return self.norm(ACTIVATIONS[self.act](self.linear(h)))
+    def forward(self, h: Float[Tensor, "*n D"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "*n D"]:
+        return self.norm(ACTIVATIONS[self.act](self.linear(h)), None, lengths)
 
 
 class Tag(Head):
@@ -118,7 +118,7 @@ class Masked(Head):
     def forward(
         self, h: Tensor, state: Any = None, lengths: Tensor | None = None, embedded: Tensor | None = None
     ) -> tuple[Any, Any]:
-        return linear(self.dense(h), self._matrix(embedded), self.bias), state
+        return linear(self.dense(h, lengths), self._matrix(embedded), self.bias), state
 
     def loss(
         self, h: Tensor, target: Any, lengths: Tensor | None = None, embedded: Tensor | None = None,

@@ -39,7 +39,7 @@ class Hierarchical(Model):
         vocab: int = 256,  # tokens; 256 are bytes
         piece: int = 128,  # tokens that a flat document is cut into
         pool: Pooling = "mean",  # how a sentence becomes one vector
-        norm: str | Spec = "layer",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
+        norm: str | Spec = "layer",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
         residual: Residual = "pre",  # where the norm stands
         dropout: float = 0.0,  # of embeddings and branches, in training
         init_std: float | None = 0.02,  # of all matrices at the start; None: each mixer's own

@@ -39,7 +39,7 @@ class ImageModel(Model):
         channels: int = 3,  # of an image
         n_classes: int | None = 1000,  # what there is to choose from; None: the answer is the features
         pool: Literal["class", "mean"] = "class",  # what the answer is made of: a token of its own, or all
-        norm: str | Spec = "layer",  # rms, layer, gain or none; Spec("layer", eps=1e-12)
+        norm: str | Spec = "layer",  # rms, layer, gain, batch or none; Spec("layer", eps=1e-12)
         residual: Residual = "pre",  # where the norm stands
         dropout: float = 0.0,  # of embeddings and branches, in training
         init_std: float | None = 0.02,  # of all matrices at the start; None: each mixer's own

@@ -32,7 +32,7 @@ class LanguageModel(Model):
         d_model: int,
         blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
         vocab: int = 256,  # tokens; 256 are bytes
-        norm: str | Spec = "rms",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
+        norm: str | Spec = "rms",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
         residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
         dropout: float = 0.0,  # of embeddings and branches, in training
         tied: bool = True,  # the embedding is also the output matrix
@@ -62,7 +62,7 @@ class LanguageModel(Model):
     def hidden(
         self, tokens: Int[Tensor, "B T"], state: Parts | None = None, lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], Parts | None]:
-        x = self.dropout(self.embed_norm(self.embed(zero_pads(tokens, lengths))))
+        x = self.dropout(self.embed_norm(self.embed(zero_pads(tokens, lengths)), None, lengths))
         return self.backbone(x, state, lengths)
 
     def forward(

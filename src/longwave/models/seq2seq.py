@@ -45,7 +45,7 @@ class Seq2Seq(Model):
         encoder: tuple[Spec | tuple, ...] | Spec,  # blocks that read the source, or a model of images
         decoder: tuple[Spec | tuple, ...],  # causal blocks; some look up what was read: "cross", "additive" ...
         vocab: int = 256,  # tokens of both languages; one matrix embeds them and gives the logits
-        norm: str | Spec = "layer",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
+        norm: str | Spec = "layer",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
         residual: Residual = "post",  # where the norm stands
         dropout: float = 0.0,  # of embeddings and branches, in training
         scaled: bool = True,  # embeddings times the square root of the width

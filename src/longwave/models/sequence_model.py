@@ -32,7 +32,7 @@ class SequenceModel(Model):
         vocab: int | None = None,  # tokens, where the input is tokens
         d_input: int | None = None,  # numbers a frame, where it is frames
         types: int = 0,  # kinds of tokens that a batch may tell apart
-        norm: str | Spec = "rms",  # rms, layer, gain or none; Spec("rms", eps=1e-6)
+        norm: str | Spec = "rms",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
         embed_norm: bool = False,  # embeddings are normed, too
         residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
         last_norm: str | None = None,  # of the backbone's output; None: as norm says
@@ -81,7 +81,7 @@ class SequenceModel(Model):
             h = h + (self.types.weight[0] if types is None else self.types(zero_pads(types, lengths)))
         elif types is not None:
             raise UserError("this model knows no types of tokens: types=2 makes one that tells two sentences apart")
-        return self.backbone(self.dropout(self.embed_norm(h)), state, lengths, dt)
+        return self.backbone(self.dropout(self.embed_norm(h, None, lengths)), state, lengths, dt)
 
     def forward(
         self,

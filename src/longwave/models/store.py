@@ -28,7 +28,7 @@ def save(model: Model, folder: str | Path) -> None:
 
 
 def load(path: str | Path) -> Model:
-    """The model in a file, a folder that `save` wrote, or a run of training (its best, else its last)."""
+    """The model in a file, a folder that `save` wrote, or a run of training (its best, else its last); in eval mode."""
     file = find(path)
     spec = read_spec(file)
     with torch.device("meta"):  # no memory before the sizes are known to be those of the file
@@ -37,7 +37,7 @@ def load(path: str | Path) -> Model:
     weights = {name: t for name, t in tensors.items() if not name.startswith(TRAINING)}
     _check_names(file, model.state_dict(), weights)
     model.load_state_dict(weights, assign=True)
-    return model
+    return model.eval()
 
 
 def find(path: str | Path) -> Path:

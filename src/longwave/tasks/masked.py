@@ -26,6 +26,7 @@ class Masked(Language):
 
     preset = "masked_lm"
     metric = "bits_per_masked_byte"
+    decides = ("vocab",)
 
     def __init__(
         self,
@@ -45,11 +46,16 @@ class Masked(Language):
     def quick_share(self) -> float:
         return min(1.0, QUICK / min(VALIDATION, self.held_out.count))
 
+    def fits(self) -> dict[str, Any]:
+        return {"vocab": MASK + 1}
+
     def check(self, model: Any) -> None:
         vocab = model.spec.options.get("vocab")
         if vocab != MASK + 1:
             raise UserError(f"masked bytes need a model of {MASK + 1} tokens (bytes and a mask), this one has {vocab}")
-        model(torch.zeros(1, 2, dtype=torch.long))  # a mixer that needs more than its input says so here
+        answer, _ = model(torch.zeros(1, 2, dtype=torch.long))  # a mixer that needs more than its input says so here
+        if getattr(answer, "shape", None) != (1, 2, vocab):
+            raise UserError('masked bytes need a head that guesses each token: "masked", or "tag" of as many classes')
 
     def batch(self, step: int) -> tuple[Tensor, ...]:
         return self._hide(self.windows.at(step), (self.seed, step))

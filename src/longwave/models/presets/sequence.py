@@ -33,7 +33,7 @@ def classifier(
     d_input: int | None = None,  # numbers a frame, where it is frames
     head: Literal["classify", "tag", "regress", "predict"] = "classify",  # a class a sequence or token, or numbers
     pool: Literal["mean", "last", "first"] = "mean",  # how a sequence becomes one vector
-    norm: Literal["rms", "layer"] = "rms",  # of branches and of the last layer's output
+    norm: Literal["rms", "layer", "batch"] = "rms",  # of branches and of the last layer's output
     pool_norm: Literal["before", "after"] = "before",  # where that last norm stands: before or after pooling
     dropout: float = 0.0,  # of embeddings and branches, in training
     tied_dropout: bool = False,  # of a branch whole channels of a sequence are dropped, not single numbers

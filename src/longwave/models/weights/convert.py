@@ -57,7 +57,8 @@ class Report:
 
 
 def load(path: str | Path, head: Spec | None = None) -> Model:
-    """The model of a run, a folder or file of published weights, or a hub id such as "openai-community/gpt2".
+    """The model of a run, a folder or file of published weights, or a hub id such as "openai-community/gpt2"; in eval
+    mode.
 
     With `head` it gets that one, untrained, in place of its own: Spec("classify", n_classes=2, pool="last").
     """
