@@ -1,6 +1,7 @@
 """Models of images: what published ones compute, digits that are learned, weights that are found."""
 
 import hashlib
+import re
 
 import pytest
 import sklearn.datasets
@@ -10,7 +11,9 @@ import transformers
 
 import longwave as lw
 from longwave.errors import UserError
-from longwave.models import backbones, preset
+from longwave.models import backbones, preset, weights
+from longwave.models.weights import families
+from longwave.models.weights.names import piece
 
 CLOSE = 1e-5
 
@@ -151,3 +154,44 @@ def test_what_a_backbone_cannot_find_is_told(stored, tmp_path):
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(UserError, match="is damaged: its SHA-256"):
         lw.backbone("resnet18", weights="DEFAULT")
+
+
+STORED = {  # a name in the memory of transformers: in its files
+    r"\.layers\.(\d+)\.(attention|mlp|layernorm)": r".encoder.layer.\1.\2",
+    r"attention\.o_proj": "attention.output.dense",
+    r"attention\.q_proj": "attention.attention.query", r"attention\.k_proj": "attention.attention.key",
+    r"attention\.v_proj": "attention.attention.value", r"mlp\.fc1": "intermediate.dense", r"mlp\.fc2": "output.dense",
+}  # fmt: skip
+
+
+def slopes(ours, theirs):
+    """The gradients of ours and of theirs, under the names of their files."""
+    found = {}
+    for name, p in theirs.named_parameters():
+        for here, there in STORED.items():
+            name = re.sub(here, there, name)
+        found[name] = p.grad
+    family = next(f for f in families.all_families() if theirs.config.model_type in f.TYPES)
+    parts = family.names(ours)
+    return {name: t for key, p in ours.named_parameters() for name, t in piece(parts[key]).write(p.grad)}, found
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+def test_published_weights_come_in_and_go_out(kind, tmp_path):
+    if kind == "vit":
+        sizes = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12, image_size=8)
+        config = transformers.ViTConfig(**sizes, patch_size=4, num_channels=1, num_labels=3)
+        theirs, images = transformers.ViTForImageClassification(config).eval(), torch.randn(2, 1, 8, 8)
+    else:
+        theirs, images = resnets("bottleneck")[0], torch.randn(2, 3, 40, 40)
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert weights.bring(tmp_path / "theirs", tmp_path / "ours").difference <= CLOSE
+    ours = lw.load(tmp_path / "ours").eval()
+    torch.testing.assert_close(ours(images)[0], theirs(images).logits, rtol=0, atol=CLOSE)
+    target = torch.tensor([2, 0])
+    ours.loss(images, target).backward()
+    F.cross_entropy(theirs(images).logits, target).backward()
+    torch.testing.assert_close(*slopes(ours, theirs), rtol=1e-3, atol=CLOSE)
+    assert weights.export(tmp_path / "ours", tmp_path / "back").difference <= CLOSE
+    again = type(theirs).from_pretrained(tmp_path / "back").eval()
+    torch.testing.assert_close(again(images).logits, theirs(images).logits, rtol=0, atol=CLOSE)

@@ -30,6 +30,11 @@ class Model(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no hidden states")
 
     @property
+    def n_tokens(self) -> int:
+        """How many tokens there are; 0: it reads something else."""
+        return getattr(getattr(self, "embed", None), "num_embeddings", 0)
+
+    @property
     def causal(self) -> bool:
         return self.backbone.causal
 

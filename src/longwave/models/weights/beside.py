@@ -5,8 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from longwave.errors import UserError
 from longwave.files import write_whole
 from longwave.models.model import Model
@@ -30,9 +28,9 @@ SPECIAL = ("<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of GPT
 
 
 def check_tokenizer(folder: Path, model: Model) -> None:
-    if not isinstance(model.embed, torch.nn.Embedding):
+    file, size = folder / "tokenizer.json", model.n_tokens
+    if not size:
         return
-    file, size = folder / "tokenizer.json", model.embed.num_embeddings
     if not file.exists():
         for world in folder.glob(WORLD):
             most = max(read_words(world).values())

@@ -307,7 +307,7 @@ def _compare(model: Model, family: str) -> float | None:
 def _write_tokenizer(model: Model, folder: Path) -> None:
     """That of the model, or that of bytes."""
     beside.copy(model.home or folder, folder)
-    if getattr(model.embed, "num_embeddings", 0) == BYTES and not (folder / "tokenizer.json").exists():
+    if model.n_tokens == BYTES and not (folder / "tokenizer.json").exists():
         write_bytes(folder)
 
 

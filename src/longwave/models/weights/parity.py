@@ -12,7 +12,9 @@ from torch import Tensor
 
 from longwave import mixers, models
 from longwave.models.heads import HEADS
+from longwave.models.image_model import ImageModel
 from longwave.models.model import Model
+from longwave.models.resnet import ResNet
 from longwave.models.seq2seq import Seq2Seq
 from longwave.models.weights import own
 from longwave.models.weights.config import read_config
@@ -60,9 +62,10 @@ def _from_own(model: Model, folder: Path) -> float:
 
 
 def _apart(model: Model, theirs: Any, values: Mapping[str, Any]) -> float:
-    assert isinstance(model.embed, torch.nn.Embedding)
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(model.embed.num_embeddings, (2, 12), generator=generator)
+    if isinstance(model, ImageModel | ResNet):
+        return _apart_on_images(model, theirs, generator)
+    tokens = torch.randint(model.n_tokens, (2, 12), generator=generator)
     how = {"use_cache": False} if "use_cache" in inspect.signature(theirs.forward).parameters else {}
     for family in all_families():
         if values.get("model_type") in family.TYPES and hasattr(family, "asks"):
@@ -71,6 +74,17 @@ def _apart(model: Model, theirs: Any, values: Mapping[str, Any]) -> float:
     with torch.no_grad():
         pairs = zip(our_answers(model.eval(), tokens), their_answers(theirs.eval()(tokens, **how)), strict=False)
         return max(float((ours - right).abs().max()) for ours, right in pairs)
+
+
+def _apart_on_images(model: ImageModel | ResNet, theirs: Any, generator: torch.Generator) -> float:
+    shape = model.shape if isinstance(model, ImageModel) else (model.conv1.in_channels, 64, 64)
+    images = torch.randn(2, *shape, generator=generator)
+    with torch.no_grad():
+        out = theirs.eval()(images)
+        if hasattr(out, "logits"):
+            return float((model.eval()(images)[0] - out.logits).abs().max())
+        right = out.last_hidden_state
+        return float((model.eval().encode(images) - (right.flatten(2).mT if right.ndim == 4 else right)).abs().max())
 
 
 def their_answers(out: Any) -> list[Tensor]:

@@ -37,12 +37,14 @@ class Source:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def get(self, name: str) -> Tensor:
-        """A tensor in float32. One that is not of finite numbers is an error."""
+        """A tensor in float32, or a counter. One that is not of finite numbers is an error."""
         entry = self.entries[name]
         try:
             t = entry.load()
         except (SafetensorError, RuntimeError, ValueError, OSError) as problem:
             raise UserError(f"{entry.file} is damaged: cannot read the tensor {name!r}") from problem
+        if t.dtype == torch.long and t.ndim == 0:  # a counter, of batch norm
+            return t
         if t.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
             raise UserError(f"{entry.file}: tensor {name!r} is of {t.dtype}, not of plain numbers")
         if not t.isfinite().all():
