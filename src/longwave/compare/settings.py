@@ -188,7 +188,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
     "speech": {
         "MFCC": Column("speech", {"features": "mfcc"}, {"features": "mfcc"}, "a folder of Speech Commands' words"),
         "RAW": Column("speech", {}, {}, "a folder of Speech Commands' words"),
-        "0.5x": Column("speech", {}, {}, "a folder of Speech Commands' words", metric="half_rate"),
+        "0.5x": Column("speech", {}, {}, "a folder of Speech Commands' words", metric="accuracy_half_rate"),
     },
     "pixels": {
         "sMNIST": Column("mnist", {}, {}, "a folder of MNIST's IDX files, or mnist.npz"),

@@ -56,4 +56,5 @@ class Keeps(Protocol):
 
 
 def create(name: str, options: dict[str, Any], *, context: int, batch: int, seed: int) -> Task:
-    return registry.create(name, context, batch, seed, **options)
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}  # JSON has lists alone
+    return registry.create(name, context, batch, seed, **given)

@@ -22,8 +22,8 @@ class Classes:
     preset: ClassVar[str] = "classifier"
     plan: ClassVar[dict[str, Any]] = {}
     model: ClassVar[dict[str, Any]] = {}
-    metric: ClassVar[str] = "accuracy"
-    better: ClassVar[Literal["higher", "lower"]] = "higher"
+    metric: str = "accuracy"
+    better: Literal["higher", "lower"] = "higher"
     decides: ClassVar[tuple[str, ...]] = ("vocab", "d_input", "n_classes", "head")
     vocab: int | None = None  # tokens, or
     d_input: int | None = None  # numbers a step
