@@ -55,6 +55,7 @@ TINY = {
     "graph_mamba": dict(d_model=8, n_layers=1, d_input=3, n_classes=3),
     "show_attend_tell": dict(d_model=8, vocab=40, depths=(1, 1), width=4, channels=1),
     "vit_gpt2": dict(d_model=8, vocab=40, n_layers=1, n_heads=2, size=8, patch=4, channels=1, context=64),
+    "whisper": dict(d_model=8, vocab=40, n_layers=1, n_heads=2, mels=4, longest=8, context=64),
     "wavegan": dict(n_classes=3, n_samples=64, width=4),
     "bert": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
     "bert_large": dict(d_model=8, n_layers=2, n_heads=2, context=64, vocab=40),
@@ -74,9 +75,11 @@ TINY = {
 TRANSLATION = ("transformer", "transformer_big", "rnn_seq2seq", "rnn_attention", "bytenet", "convs2s")
 IMAGES = ("vit", "resnet18", "resnet50")
 CAPTIONS = ("show_attend_tell", "vit_gpt2")
+SPEECH = ("whisper",)
 PIXELS = ("pixelcnn", "pixelrnn")
 INPUTS = {"wavegan": lambda: (torch.randn(2, 6, 1),)}  # of those that do not read tokens
 INPUTS |= {name: lambda: (torch.randn(2, 1, 8, 8),) for name in (*IMAGES, *CAPTIONS)}
+INPUTS |= {name: lambda: (torch.randn(2, 16, 4),) for name in SPEECH}
 INPUTS |= {name: lambda: (torch.randint(5, (2, 2, 4, 4)),) for name in PIXELS}
 INPUTS |= {"graph_mamba": lambda: (torch.randn(2, 4, 3), torch.ones(2, 4, 4))}
 LANGUAGE = [name for name, options in TINY.items() if models.preset(name, **options).name == "language_model"]
@@ -133,7 +136,7 @@ def test_save_and_load(name, tmp_path):
     seen = INPUTS.get(name, lambda: (tokens,))()
 
     def answer(model):
-        source = name in (*TRANSLATION, *CAPTIONS)
+        source = name in (*TRANSLATION, *CAPTIONS, *SPEECH)
         return model(*((tokens, model.init_state(*seen)) if source else seen))[0]
 
     lw.save(model, tmp_path / "folder")
@@ -142,7 +145,9 @@ def test_save_and_load(name, tmp_path):
     assert all(
         torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values(), strict=True)
     )
-    same = torch.allclose if name in CAPTIONS else torch.equal  # convolutions depend on where weights lie in memory
+    same = (
+        torch.allclose if name in (*CAPTIONS, *SPEECH) else torch.equal
+    )  # convolutions depend on where weights lie in memory
     assert same(answer(loaded), answer(model))
     loaded.loss(*seen, *([] if name in PIXELS else [answer(model).argmax(-1)])).backward()
     lw.save(model, tmp_path / "folder")  # once more over itself
@@ -190,6 +195,8 @@ def test_published_sizes():
     assert published("nystromformer") == 109_120_704  # without two rows that nobody reads, as the next but one
     assert published("bigbird") == 128_112_824
     assert published("longformer") == 148_709_721
+    assert published("whisper") == 37_184_256 + 12 * 384  # biases of keys, which change nothing and theirs has not
+    assert published("whisper", d_model=512, n_layers=6, n_heads=8) == 71_825_408 + 18 * 512
     assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
     assert published("transformer_big") == pytest.approx(213e6, rel=0.01)
 

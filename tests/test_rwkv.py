@@ -120,7 +120,7 @@ def test_rwkv4_out_as_its_authors_write_it(tmp_path):
 
 
 BAD = {
-    "no marks": (lambda t: {"w": torch.ones(2)}, "not an RWKV-4 or RWKV-7 checkpoint"),
+    "no marks": (lambda t: {"w": torch.ones(2)}, "no checkpoint of RWKV or Whisper"),
     "no embedding": (lambda t: {**t, "emb.weight": torch.ones(3)}, "lacks the matrix 'emb.weight'"),
     "no heads": (lambda t: {**t, "blocks.0.att.r_k": torch.ones(3)}, "lacks the matrix 'blocks.0.att.r_k'"),
     "heads of one": (lambda t: {**t, "blocks.0.att.r_k": torch.ones(C, 1)}, "a key of one channel has no direction"),

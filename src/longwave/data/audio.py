@@ -1,8 +1,10 @@
-"""Labelled recordings: a folder of wav files a word, the spoken digits, or sounds made here; and their MFCC.
+"""Labelled recordings: a folder of wav files a word, the spoken digits, or sounds made here; and their features:
+MFCC, or the log-mel spectrogram of Whisper.
 
 A recording is float32 of unit deviation, whatever its loudness was.
 """
 
+import math
 import wave
 from pathlib import Path
 
@@ -68,6 +70,56 @@ def mfcc(sound: Floats, rate: int = 16000, count: int = 20, mels: int = 64, wind
     return (heard @ cosines).astype(np.float32)
 
 
+def log_mel(sound: Floats, rate: int = 16000, mels: int = 80) -> Floats:
+    """Whisper's features [frames, mels] of samples from -1 to 1: a frame each 10 ms, of 25 ms; the power in bands of
+    equal area that are evenly spaced on Slaney's mel scale; logarithm to base 10, the loudest 8 of it, shifted and
+    halved twice (Radford et al. 2023, section 2.2, and its published code)."""
+    window, hop = rate // 40, rate // 100
+    padded = np.pad(sound, window // 2, mode="reflect").astype(np.float64)
+    framed = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop][: max(1, len(sound) // hop)]
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    power = np.abs(np.fft.rfft(framed * hann, axis=1)) ** 2
+    bins = np.linspace(0, rate / 2, window // 2 + 1)[:, None]
+    edges = _slaney(np.linspace(0, 15 + 27 * np.log(rate / 2000) / np.log(6.4), mels + 2))
+    rising, falling = (bins - edges[:-2]) / np.diff(edges)[:-1], (edges[2:] - bins) / np.diff(edges)[1:]
+    bands = np.maximum(0, np.minimum(rising, falling)) * 2 / (edges[2:] - edges[:-2])
+    heard = np.log10(np.maximum(power @ bands, 1e-10))
+    return ((np.maximum(heard, heard.max() - 8) + 4) / 4).astype(np.float32)
+
+
+def _slaney(mel: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Its frequency: even steps of 66.7 Hz up to 1000 Hz, then 27 to each factor of 6.4."""
+    return np.where(mel < 15, 200 / 3 * mel, 1000 * 6.4 ** ((mel - 15) / 27))
+
+
+def resample(sound: Floats, rate: int, wanted: int) -> Floats:
+    """The same sound at another rate: its spectrum, cut or padded. Behind the sound lies silence."""
+    if rate == wanted or not len(sound):
+        return sound
+    whole = rate // math.gcd(rate, wanted)
+    n = -(-(len(sound) + rate // 10) // whole) * whole
+    m = n * wanted // rate
+    spectrum = np.fft.rfft(sound.astype(np.float64), n)[: m // 2 + 1]
+    return (np.fft.irfft(spectrum, m)[: -(-len(sound) * wanted // rate)] * (m / n)).astype(np.float32)
+
+
+def read_wav(file: Path) -> tuple[Floats, int]:
+    """The samples as they are in a wav of 16 bits, the mean of its channels, and how many there are a second."""
+    try:
+        with wave.open(str(file)) as opened:
+            if opened.getsampwidth() != 2:
+                raise UserError(f"{file} has samples of {opened.getsampwidth()} bytes; there are readers for 2")
+            channels, rate = opened.getnchannels(), opened.getframerate()
+            data = opened.readframes(opened.getnframes())
+    except FileNotFoundError as problem:
+        raise UserError(f"there is no file {file}") from problem
+    except (wave.Error, EOFError, OSError) as problem:
+        why = str(problem) or "it ends before its sound begins"
+        raise UserError(f"{file} is not a wav of 16-bit samples, or is damaged: {why}") from problem
+    frames = np.frombuffer(data[: len(data) // (2 * channels) * 2 * channels], "<i2")
+    return frames.reshape(-1, channels).mean(1).astype(np.float32), rate
+
+
 def _digits(file: Path, longest: int) -> Recordings:
     try:
         with np.load(file, allow_pickle=False) as held:
@@ -95,19 +147,8 @@ def _words(folder: Path, longest: int) -> Recordings:
         order = np.random.default_rng(number).permutation(len(files))
         cuts = np.split(order, [int(0.7 * len(files)), int(0.85 * len(files))])
         for part, some in zip(parts, cuts, strict=True):
-            part += [(loudest(level(_wav(files[i])), longest), number) for i in some]
+            part += [(loudest(level(read_wav(files[i])[0]), longest), number) for i in some]
     if not all(parts):
         raise UserError(f"{folder} has too few wav files to split them: there must be 7 a word")
     train, valid, test = (ragged([x for x, _ in part], np.array([y for _, y in part])) for part in parts)
     return train, valid, test, names
-
-
-def _wav(file: Path) -> Floats:
-    try:
-        with wave.open(str(file)) as opened:
-            if opened.getsampwidth() != 2:
-                raise UserError(f"{file} has samples of {opened.getsampwidth()} bytes; there are readers for 2")
-            frames = np.frombuffer(opened.readframes(opened.getnframes()), "<i2")
-            return frames.reshape(-1, opened.getnchannels()).mean(1).astype(np.float32)
-    except (wave.Error, EOFError, OSError) as problem:
-        raise UserError(f"{file} is damaged: {problem}") from problem

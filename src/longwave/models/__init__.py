@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longwave.models.model import Model
 
 CLASSES = {
+    "audio_model": "AudioModel",
     "graph_model": "GraphModel",
     "hierarchical": "Hierarchical",
     "image_model": "ImageModel",

@@ -25,6 +25,10 @@ class Model(nn.Module):
         """Features [B, S, d_model] for a decoder to look up."""
         raise NotImplementedError(f"{type(self).__name__} is no encoder")
 
+    def places(self, lengths: Tensor | None) -> Tensor | None:
+        """How many features `encode` gives for sources of these lengths."""
+        return lengths
+
     def hidden(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         """What the head, or the output matrix, is given."""
         raise NotImplementedError(f"{type(self).__name__} has no hidden states")

@@ -5,9 +5,9 @@
 
 What the encoder read is in the decoder's state, so that decoding, beam search and saved states are those of any model.
 The encoder is a stack of mixers over tokens, or a model with an `encode` of its own: a ResNet, whose grid is looked up,
-or a ViT. A decoder that never looks back begins with the state that the encoder ended with: then all that is known of a
-source went through that state, and the two are built alike. A target begins with a token that means the beginning and
-ends with one that means the end.
+a ViT, or a model of sound. A decoder that never looks back begins with the state that the encoder ended with: then all
+that is known of a source went through that state, and the two are built alike. A target begins with a token that means
+the beginning and ends with one that means the end.
 """
 
 import inspect
@@ -42,7 +42,7 @@ class Seq2Seq(Model):
         self,
         *,
         d_model: int,
-        encoder: tuple[Spec | tuple, ...] | Spec,  # blocks that read the source, or a model of images
+        encoder: tuple[Spec | tuple, ...] | Spec,  # blocks that read the source, or a model of images or sound
         decoder: tuple[Spec | tuple, ...],  # causal blocks; some look up what was read: "cross", "additive" ...
         vocab: int = 256,  # tokens of both languages; one matrix embeds them and gives the logits
         norm: str | Spec = "layer",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
@@ -100,7 +100,7 @@ class Seq2Seq(Model):
             start = self.encoder.init_state(len(source), **given)
             return self.encoder(self._embed(source, lengths), start, lengths)[1]
         memory = self.encode(source, lengths)
-        return self.decoder.init_state(len(source), memory=memory, lengths=lengths, **given)
+        return self.decoder.init_state(len(source), memory=memory, lengths=self._places(lengths), **given)
 
     def hidden(
         self, tokens: Int[Tensor, "B T"], state: Any = None, lengths: Int[Tensor, " B"] | None = None
@@ -132,7 +132,7 @@ class Seq2Seq(Model):
             ends = (target_lengths - 1).clamp_min(0)
             wanted = zero_pads(wanted, ends, fill=IGNORE)
         if self.looks_up:
-            start = _only_memory(self.decoder, len(source), self.encode(source, lengths), lengths)
+            start = _only_memory(self.decoder, len(source), self.encode(source, lengths), self._places(lengths))
         else:
             start = self.init_state(source, lengths)
         h, _ = self.hidden(target[:, :-1], start, ends)
@@ -171,6 +171,9 @@ class Seq2Seq(Model):
         said, lengths = draw_tokens(self, logits[each, 0], state.rows(each), length=length, end=end,
                                     generator=generator)  # fmt: skip
         return F.pad(said, (1, 0), value=start), lengths + 1
+
+    def _places(self, lengths: Tensor | None) -> Tensor | None:
+        return self.encoder.places(lengths) if isinstance(self.encoder, Model) else lengths
 
     def _embed(self, tokens: Tensor, lengths: Tensor | None) -> Tensor:
         return self.dropout(self.scale * self.embed(zero_pads(tokens, lengths)))

@@ -210,7 +210,7 @@ def _recognise(source: Source) -> tuple[Any, Config]:
         family = next((by_mark[mark] for mark in by_mark if mark in source.entries), None)
         if family is None:
             marks = " and ".join(map(repr, by_mark))
-            raise UserError(f"{source.path} is not an RWKV-4 or RWKV-7 checkpoint: it lacks the tensors {marks}")
+            raise UserError(f"{source.path} is no checkpoint of RWKV or Whisper: it lacks the tensors {marks}")
         values = family.original(source)
         source.rename(_renamer(family.ORIGINAL))
         return family, Config(values, str(source.path))

@@ -23,6 +23,7 @@ from longwave.registry import schema
 from longwave.spec import Spec
 
 ANSWERS = ("logits", "prediction_logits", "seq_relationship_logits", "pooler_output", "last_hidden_state")
+TARGET = "decoder_input_ids"  # what transformers calls what a decoder reads
 TRAINING = {"dropout", "init_std", "depth", "dt_min", "dt_max", "balance", "capacity"}  # not of the trained model
 SIZES = ("n_", "d_", "dt_rank", "top_groups", "bias_out", "expand", "ranks")  # None: the shapes say whether alike
 
@@ -71,9 +72,11 @@ def _apart(model: Model, theirs: Any, values: Mapping[str, Any]) -> float:
         if values.get("model_type") in family.TYPES and hasattr(family, "asks"):
             tokens, more = family.asks(values, tokens)
             how |= more
+    asked = {theirs.main_input_name: tokens, **how}
     with torch.no_grad():
-        pairs = zip(our_answers(model.eval(), tokens), their_answers(theirs.eval()(tokens, **how)), strict=False)
-        return max(float((ours - right).abs().max()) for ours, right in pairs)
+        ours = our_answers(model.eval(), tokens, **({"target": how[TARGET]} if TARGET in how else {}))
+        pairs = zip(ours, their_answers(theirs.eval()(**asked)), strict=False)
+        return max(float((mine - right).abs().max()) for mine, right in pairs)
 
 
 def _apart_on_images(model: ImageModel | ResNet, theirs: Any, generator: torch.Generator) -> float:
@@ -95,8 +98,9 @@ def their_answers(out: Any) -> list[Tensor]:
 
 def our_answers(model: Model, tokens: Tensor, **how: Any) -> list[Tensor]:
     """Likewise: those of the head, then the hidden states."""
-    if isinstance(model, Seq2Seq):  # the same tokens are the source and the target
-        return [model(tokens, model.init_state(tokens, **how))[0]]
+    if isinstance(model, Seq2Seq):
+        target = how.pop("target")
+        return [model(target, model.init_state(tokens, **how))[0]]
     answer = model(tokens, **how)[0]
     return [*(answer if isinstance(answer, tuple) else [answer]), model.hidden(tokens, **how)[0]]
 

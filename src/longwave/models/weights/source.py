@@ -1,7 +1,7 @@
 """Checkpoints of other programs, opened without running anything in them; a tensor is read when it is asked for.
 
 Known by what is there: safetensors or torch pickles (whole or in shards, with `weights_only`), beside a config.json; or
-a single .pth, whose sizes are those of its tensors.
+a single .pth or .pt, whose sizes are those of its tensors, or lie beside them.
 """
 
 import functools
@@ -35,6 +35,7 @@ class Source:
     path: Path
     config: dict[str, Any] | None  # None: there is none
     entries: dict[str, Entry] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=dict)  # that lie beside the tensors in one file
 
     def get(self, name: str) -> Tensor:
         """A tensor in float32, or a counter. One that is not of finite numbers is an error."""
@@ -69,7 +70,7 @@ def open_source(path: Path) -> Source:
     """What is in a folder or a file."""
     if path.is_file():
         if path.suffix in PICKLES:
-            return Source(path, None, _open_pickle(path))
+            return Source(path, None, *_open_pickle(path))
         raise UserError(f"{path} is no checkpoint: that is a folder with a config.json, or a file {', '.join(PICKLES)}")
     if not path.is_dir():
         raise UserError(f"no model at {path}: there is no such file or folder")
@@ -77,7 +78,7 @@ def open_source(path: Path) -> Source:
         raise UserError(f"no model in {path}: there is no config.json")
     source = Source(path, read_config(path / "config.json"))
     for file in _files(path):
-        opened = _open_pickle(file) if file.suffix in PICKLES else _open_safetensors(file)
+        opened = _open_pickle(file)[0] if file.suffix in PICKLES else _open_safetensors(file)
         twice = source.entries.keys() & opened
         if twice:
             raise UserError(f"{path}: the tensor {min(twice)!r} is in two files")
@@ -114,7 +115,7 @@ def _open_safetensors(file: Path) -> dict[str, Entry]:
     }
 
 
-def _open_pickle(file: Path) -> dict[str, Entry]:
+def _open_pickle(file: Path) -> tuple[dict[str, Entry], dict[str, Any]]:
     try:
         try:
             found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
@@ -126,11 +127,14 @@ def _open_pickle(file: Path) -> dict[str, Entry]:
         ) from problem
     except Exception as problem:  # a damaged one fails anywhere in torch's reader
         raise UserError(f"{file} is damaged or not a torch file") from problem
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
+    sizes = found.get("dims") if isinstance(found, dict) else None
+    for name in ("state_dict", "model_state_dict"):
+        if isinstance(found, dict) and isinstance(found.get(name), dict):
+            found = found[name]
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) and isinstance(n, str) for n, t in found.items()):
         raise UserError(f"{file} is not a dictionary of tensors")
-    return {name: Entry(tuple(t.shape), t.clone, file) for name, t in found.items()}
+    entries = {name: Entry(tuple(t.shape), t.clone, file) for name, t in found.items()}
+    return entries, sizes if isinstance(sizes, dict) else {}
 
 
 def check_tensors(source: Source, wanted: dict[str, tuple[int, ...]]) -> None:

@@ -6,7 +6,7 @@
     names(model)    what each of our tensors is made of
     ORIGINAL     where the authors' own checkpoints have other names: pattern, replacement
     asks(values, tokens)    with what tokens and options transformers' model is compared, where not with any
-    MARK, PTH    of an RWKV: a tensor that tells its authors' .pth apart; their names again, as in ORIGINAL
+    MARK, PTH    a tensor that tells its authors' .pth or .pt apart; their names again, as in ORIGINAL
 
 `quantization_config` and the like are not here: a file holds plain numbers, or it is refused.
 """

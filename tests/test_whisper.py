@@ -1,0 +1,145 @@
+"""Whisper: the features, the weights and the search of transformers' class; sound files as people have them."""
+
+import wave
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import longwave as lw
+from longwave.data.audio import log_mel, read_wav, resample
+from longwave.errors import UserError
+from longwave.models import weights
+from longwave.models.weights.families import whisper as family
+from longwave.models.weights.names import piece
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+CLOSE = 1e-5
+VOCAB, FRAMES = 40, 24
+START, END, NO_TIMES = 31, 30, 33
+
+
+def tone(seconds, rate=16000, pitch=440.0):
+    t = np.arange(int(seconds * rate)) / rate
+    return (0.5 * np.sin(2 * np.pi * pitch * t) * np.hanning(len(t))).astype(np.float32)
+
+
+def write_wav(file, sound, rate=16000, channels=1, width=2):
+    with wave.open(str(file), "wb") as out:
+        out.setnchannels(channels)
+        out.setsampwidth(width)
+        out.setframerate(rate)
+        out.writeframes((sound * 32767).astype("<i2").tobytes() if width == 2 else bytes(len(sound) * width))
+
+
+def whisper(folder):
+    """A random Whisper of transformers, and ours of its weights."""
+    torch.manual_seed(0)
+    sizes = dict(encoder_layers=2, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16, encoder_attention_heads=2,
+                 decoder_attention_heads=2, max_source_positions=FRAMES // 2, max_target_positions=32)  # fmt: skip
+    config = transformers.WhisperConfig(
+        vocab_size=VOCAB, d_model=8, num_mel_bins=6, pad_token_id=END, bos_token_id=END, eos_token_id=END,
+        decoder_start_token_id=START, begin_suppress_tokens=None, init_std=0.4, **sizes,
+    )  # fmt: skip
+    theirs = transformers.WhisperForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    theirs.save_pretrained(folder)
+    return theirs, lw.load(folder).eval()
+
+
+def test_the_features_are_those_of_transformers():
+    theirs = transformers.WhisperFeatureExtractor()
+    noise = np.random.default_rng(0).normal(size=16000).astype(np.float32)
+    for sound in (tone(2.0) + 0.01 * np.resize(noise, 32000), np.zeros(5000, np.float32), noise):
+        wanted = theirs(sound, sampling_rate=16000, return_tensors="np")["input_features"][0].T
+        got = log_mel(np.pad(sound, (0, 480000 - len(sound))))
+        assert got.shape == wanted.shape == (3000, 80)
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4)
+
+
+def test_in_and_out(tmp_path):
+    theirs, _ = whisper(tmp_path / "theirs")
+    assert weights.bring(tmp_path / "theirs", tmp_path / "ours").difference <= CLOSE
+    ours = lw.load(tmp_path / "ours").eval()
+    frames, target = torch.randn(3, FRAMES, 6), torch.randint(VOCAB, (3, 5))
+    wanted = theirs(input_features=frames.mT, decoder_input_ids=target).logits
+    whole, _ = ours(target, ours.init_state(frames))
+    state, pieces = ours.init_state(frames), []
+    for piece_ in target.split([2, 1, 1, 1], 1):  # a beginning, then token by token
+        y, state = ours(piece_, state)
+        pieces.append(y)
+    for mine in (whole, torch.cat(pieces, 1)):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=CLOSE)
+
+    weight = torch.randn_like(wanted)
+    (wanted * weight).sum().backward()
+    (whole * weight).sum().backward()
+    right = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
+    for name, p in ours.named_parameters():
+        for their_name, grad in piece(family.names(ours)[name]).write(p.grad):
+            torch.testing.assert_close(grad, right.pop(their_name), rtol=1e-4, atol=1e-4)
+    assert not right
+
+    assert weights.export(tmp_path / "ours", tmp_path / "back").difference <= CLOSE
+    again = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "back").eval()
+    torch.testing.assert_close(
+        again(input_features=frames.mT, decoder_input_ids=target).logits, wanted, rtol=0, atol=CLOSE
+    )
+
+
+def test_the_layout_of_its_authors(tmp_path):
+    _, ours = whisper(tmp_path / "theirs")
+    names = {"embed_tokens.weight": "token_embedding.weight", "embed_positions.weight": "positional_embedding",
+             ".layers.": ".blocks.", "self_attn.": "attn.", "encoder_attn.": "cross_attn.", "q_proj": "query",
+             "self_attn_layer_norm": "attn_ln", "encoder_attn_layer_norm": "cross_attn_ln", "k_proj": "key",
+             "v_proj": "value", "out_proj": "out", "fc1": "mlp.0", "fc2": "mlp.2", "final_layer_norm": "mlp_ln",
+             "model.encoder.layer_norm": "model.encoder.ln_post", "model.decoder.layer_norm": "model.decoder.ln",
+             "model.": ""}  # fmt: skip
+    tensors = {}
+    for name, t in weights.convert.published(ours)[1].items():
+        for theirs, authors in names.items():
+            name = name.replace(theirs, authors)
+        tensors[name] = t.half()
+    dims = dict(n_mels=6, n_vocab=VOCAB, n_audio_ctx=FRAMES // 2, n_audio_state=8, n_audio_head=2, n_audio_layer=2,
+                n_text_ctx=32, n_text_state=8, n_text_head=2, n_text_layer=1)  # fmt: skip
+    torch.save({"dims": dims, "model_state_dict": tensors}, tmp_path / "tiny.pt")
+    assert "positional_embedding" in " ".join(tensors)
+    assert lw.load(tmp_path / "tiny.pt").spec == ours.spec
+    assert weights.bring(tmp_path / "tiny.pt", tmp_path / "mine").difference <= CLOSE
+    del dims["n_text_head"]
+    torch.save({"dims": dims, "model_state_dict": tensors}, tmp_path / "lacking.pt")
+    with pytest.raises(UserError, match="does not say 'n_text_head' among its dims"):
+        lw.load(tmp_path / "lacking.pt")
+
+
+def test_padding_is_inert(tmp_path):
+    _, ours = whisper(tmp_path)
+    ours = ours.double()
+    frames, lengths = torch.randn(3, FRAMES, 6).double(), torch.tensor([FRAMES, 7, 1])
+    target = torch.randint(VOCAB, (3, 4))
+    padded = frames.clone()
+    for b, n in enumerate(lengths):
+        padded[b, n:] = torch.nan
+    mine, _ = ours(target, ours.init_state(padded, lengths))
+    for b, n in enumerate(lengths):
+        alone, _ = ours(target[b : b + 1], ours.init_state(frames[b : b + 1, :n]))
+        torch.testing.assert_close(mine[b : b + 1], alone, rtol=0, atol=1e-12)
+    assert ours.loss(padded, target, lengths).isfinite()
+    with pytest.raises(UserError, match="hears 1 to 24 frames of 6 features, got 25 of 6"):
+        ours.init_state(torch.zeros(1, FRAMES + 1, 6).double())
+
+
+def test_another_rate_is_the_same_sound(tmp_path):
+    for rate in (8000, 22050, 44100):
+        got = resample(tone(0.5, rate), rate, 16000)
+        assert got.shape == (8000,)
+        np.testing.assert_allclose(got, tone(0.5), atol=2e-3)
+    write_wav(tmp_path / "two.wav", np.stack([tone(0.1), 0 * tone(0.1)], 1).ravel(), channels=2)
+    sound, rate = read_wav(tmp_path / "two.wav")  # the mean of both channels
+    assert rate == 16000
+    np.testing.assert_allclose(sound / 32768, tone(0.1) / 2, atol=1e-4)
