@@ -1,6 +1,7 @@
 """Models of images: what published ones compute, digits that are learned, weights that are found."""
 
 import hashlib
+import json
 import re
 
 import pytest
@@ -195,3 +196,56 @@ def test_published_weights_come_in_and_go_out(kind, tmp_path):
     assert weights.export(tmp_path / "ours", tmp_path / "back").difference <= CLOSE
     again = type(theirs).from_pretrained(tmp_path / "back").eval()
     torch.testing.assert_close(again(images).logits, theirs(images).logits, rtol=0, atol=CLOSE)
+
+
+def test_captions_are_those_of_transformers(tmp_path):
+    """In, token by token from the state, greedily, gradients, and out; the config has what old files say."""
+    encoder = transformers.ViTConfig(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
+                                     image_size=8, patch_size=4, num_channels=1)  # fmt: skip
+    decoder = transformers.GPT2Config(n_embd=8, n_layer=2, n_head=4, vocab_size=40, n_positions=32, bos_token_id=39,
+                                      eos_token_id=39)  # fmt: skip
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    theirs = transformers.VisionEncoderDecoderModel(config).eval()
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    theirs.save_pretrained(tmp_path / "theirs")
+    file = tmp_path / "theirs" / "config.json"
+    values = json.loads(file.read_text())
+    values["decoder"] |= dict(chunk_size_feed_forward=0, max_length=20, num_beams=1, pruned_heads={})
+    file.write_text(json.dumps(values))
+    assert weights.bring(tmp_path / "theirs", tmp_path / "ours").difference <= CLOSE
+    ours = lw.load(tmp_path / "ours").eval()
+
+    images, tokens = torch.randn(3, 1, 8, 8), torch.randint(40, (3, 9))
+    wanted = theirs(images, decoder_input_ids=tokens).logits
+    torch.testing.assert_close(ours(tokens, ours.init_state(images))[0], wanted, rtol=0, atol=CLOSE)
+    with torch.no_grad():
+        state, pieces = ours.init_state(images), []
+        for t in range(9):
+            y, state = ours(tokens[:, t : t + 1], state)
+            pieces.append(y)
+    torch.testing.assert_close(torch.cat(pieces, 1), wanted, rtol=0, atol=CLOSE)
+    token, state, said = torch.full((3, 1), 39), ours.init_state(images), []
+    for _ in range(12):
+        y, state = ours(token, state)
+        token = y.argmax(-1)
+        said.append(token)
+    greedy = theirs.generate(images, decoder_start_token_id=39, max_new_tokens=12, do_sample=False, pad_token_id=39)
+    mine = torch.cat(said, 1)
+    assert [_until(row, 39) for row in mine.tolist()] == [_until(row, 39) for row in greedy[:, 1:].tolist()]
+
+    ours.loss(images, tokens).backward()
+    F.cross_entropy(theirs(images, decoder_input_ids=tokens[:, :-1]).logits.mT, tokens[:, 1:]).backward()
+    mine, right = slopes(ours, theirs)
+    torch.testing.assert_close(mine, {name: t for name, t in right.items() if "pooler" not in name},
+                               rtol=1e-3, atol=CLOSE)  # fmt: skip
+    assert weights.export(tmp_path / "ours", tmp_path / "back").difference <= CLOSE
+    again = transformers.VisionEncoderDecoderModel.from_pretrained(tmp_path / "back").eval()
+    torch.testing.assert_close(again(images, decoder_input_ids=tokens).logits, wanted, rtol=0, atol=CLOSE)
+    lw.save(lw.create_model("vit_gpt2", vocab=40, size=8, patch=4, d_model=8, n_layers=1, n_heads=2), tmp_path / "own")
+    assert weights.export(tmp_path / "own", tmp_path / "published").family == "vision-encoder-decoder"
+
+
+def _until(row, end):
+    return row[: row.index(end)] if end in row else row

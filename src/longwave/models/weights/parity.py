@@ -67,7 +67,7 @@ def _apart(model: Model, theirs: Any, values: Mapping[str, Any]) -> float:
     if isinstance(model, ImageModel | ResNet):
         return _apart_on_images(model, theirs, generator)
     tokens = torch.randint(model.n_tokens, (2, 12), generator=generator)
-    how = {"use_cache": False} if "use_cache" in inspect.signature(theirs.forward).parameters else {}
+    how: dict[str, Any] = {"use_cache": False} if "use_cache" in inspect.signature(theirs.forward).parameters else {}
     for family in all_families():
         if values.get("model_type") in family.TYPES and hasattr(family, "asks"):
             tokens, more = family.asks(values, tokens)
@@ -122,7 +122,7 @@ def unlike(one: Model, two: Model) -> str:
 
 def _options(spec: Spec, at: str) -> Iterator[tuple[str, Any]]:
     """Every option at its place, defaults filled in, so that two ways of writing a spec agree."""
-    if not at:
+    if not at or spec.name in models.CLASSES:
         known = {o.name: o.default for o in schema(models.cls(spec.name))}
     elif at.endswith(".head"):
         known = {o.name: o.default for o in schema(HEADS[spec.name])}

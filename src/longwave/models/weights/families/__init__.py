@@ -5,7 +5,7 @@
     spec(config)    our model of its config        config(model)    and back
     names(model)    what each of our tensors is made of
     ORIGINAL     where the authors' own checkpoints have other names: pattern, replacement
-    asks(values, tokens)    with what tokens and options transformers' model is compared, where not with any
+    asks(values, tokens)    with what source and options transformers' model is compared, where not with any
     MARK, PTH    a tensor that tells its authors' .pth or .pt apart; their names again, as in ORIGINAL
 
 `quantization_config` and the like are not here: a file holds plain numbers, or it is refused.

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import nn
+
 from longwave.models.language_model import LanguageModel
 from longwave.models.presets import language
 from longwave.models.weights.config import Config, norm
@@ -28,25 +30,38 @@ def spec(config: Config) -> Spec:
 
 
 def config(model: LanguageModel) -> dict[str, Any]:
-    positions, *layers = model.backbone.parts()
+    return sizes(model.embed, model.backbone)
+
+
+def sizes(embed: nn.Embedding, backbone: Any) -> dict[str, Any]:
+    positions, *layers = backbone.parts()
     return dict(
-        n_embd=model.embed.embedding_dim, vocab_size=model.embed.num_embeddings, n_layer=len(layers),
+        n_embd=embed.embedding_dim, vocab_size=embed.num_embeddings, n_layer=len(layers),
         n_head=layers[0].parts()[0].mixer.n_heads, n_positions=len(positions.parts()[0].mixer.table),
-        layer_norm_epsilon=model.backbone.norm.eps, activation_function="gelu_new",
+        layer_norm_epsilon=backbone.norm.eps, activation_function="gelu_new",
     )  # fmt: skip
 
 
 def names(model: LanguageModel) -> Names:
-    found: dict[str, Any] = {"embed.weight": "transformer.wte.weight",
-                             "backbone.0.0.mixer.table": "transformer.wpe.weight"}  # fmt: skip
+    return body("backbone", PREFIX, len(model.backbone.parts()) - 1, BRANCHES)
+
+
+BRANCHES: list[tuple[str, dict[str, str]]] = [  # of a layer: their norm, and their matrices by ours
+    ("ln_1", {"qkv": "attn.c_attn", "out": "attn.c_proj"}),
+    ("ln_2", {"project": "mlp.c_fc", "out": "mlp.c_proj"}),
+]
+
+
+def body(at: str, prefix: str, n_layers: int, branches: list[tuple[str, dict[str, str]]]) -> dict[str, Any]:
+    """All there is; a decoder has more branches a layer."""
+    found: dict[str, Any] = {"embed.weight": f"{prefix}wte.weight", f"{at}.0.0.mixer.table": f"{prefix}wpe.weight"}
     for kind in ("weight", "bias"):
-        found[f"backbone.norm.{kind}"] = f"transformer.ln_f.{kind}"
-        for i in range(len(model.backbone.parts()) - 1):
-            ours, theirs = f"backbone.{i + 1}", f"transformer.h.{i}"
-            found[f"{ours}.0.norm.{kind}"] = f"{theirs}.ln_1.{kind}"
-            found[f"{ours}.1.norm.{kind}"] = f"{theirs}.ln_2.{kind}"
-            for mine, part in {"0.mixer.qkv": "attn.c_attn", "0.mixer.out": "attn.c_proj",
-                               "1.mixer.project": "mlp.c_fc", "1.mixer.out": "mlp.c_proj"}.items():  # fmt: skip
-                name = f"{theirs}.{part}.{kind}"
-                found[f"{ours}.{mine}.{kind}"] = turned(name) if kind == "weight" else name
+        found[f"{at}.norm.{kind}"] = f"{prefix}ln_f.{kind}"
+        for i in range(n_layers):
+            for b, (before, matrices) in enumerate(branches):
+                ours, theirs = f"{at}.{i + 1}.{b}", f"{prefix}h.{i}"
+                found[f"{ours}.norm.{kind}"] = f"{theirs}.{before}.{kind}"
+                for mine, part in matrices.items():
+                    name = f"{theirs}.{part}.{kind}"
+                    found[f"{ours}.mixer.{mine}.{kind}"] = turned(name) if kind == "weight" else name
     return found

@@ -50,8 +50,8 @@ def labels(head: torch.nn.Linear | None) -> dict[str, Any]:
     return dict(id2label=dict(enumerate(names)), label2id={name: i for i, name in enumerate(names)}) if names else {}
 
 
-def names(model: ImageModel) -> Names:
-    at, (channels, _, _) = f"{PREFIX}embeddings", model.shape
+def names(model: ImageModel, prefix: str = PREFIX) -> Names:
+    at, (channels, _, _) = f"{prefix}embeddings", model.shape
 
     def square(t: Tensor) -> Tensor:
         return t.unflatten(1, (channels, model.patch, model.patch))
@@ -64,10 +64,10 @@ def names(model: ImageModel) -> Names:
         "embed.bias": f"{patches}.bias",
     }
     for kind in ("weight", "bias"):
-        found[f"backbone.norm.{kind}"] = f"{PREFIX}layernorm.{kind}"
+        found[f"backbone.norm.{kind}"] = f"{prefix}layernorm.{kind}"
         found[f"head.{kind}"] = f"classifier.{kind}"
         for i in range(len(model.backbone.parts()) - 1):
-            ours, theirs = f"backbone.{i + 1}", f"{PREFIX}encoder.layer.{i}"
+            ours, theirs = f"backbone.{i + 1}", f"{prefix}encoder.layer.{i}"
             parts = tuple(f"{theirs}.attention.attention.{each}.{kind}" for each in ("query", "key", "value"))
             found[f"{ours}.0.mixer.qkv.{kind}"] = Joined(parts)
             for mine, name in {"0.mixer.out": "attention.output.dense", "0.norm": "layernorm_before",
