@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CLASSES = {
     "audio_model": "AudioModel",
+    "bilm": "BiLM",
     "graph_model": "GraphModel",
     "hierarchical": "Hierarchical",
     "image_model": "ImageModel",

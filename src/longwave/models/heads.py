@@ -33,10 +33,12 @@ from longwave.registry import check_options
 from longwave.spec import Spec
 from longwave.state import Empty, State
 
+LOW = -1e30  # a score below all others
 ACTIVATIONS = {**PLAIN, "tanh": torch.tanh}
 
 
 Pooling = Literal["mean", "last", "first"]
+Pools = Pooling | Literal["attention"]
 
 
 class Head(nn.Module):
@@ -214,6 +216,39 @@ class Pool(nn.Module):
         return pooled.to(h), None if state is None else PooledState(held, n)
 
 
+class Attended(State):
+    h: Float[Tensor, "B D"]  # the sum of tokens, each times exp(its score - peak)
+    weight: Float[Tensor, " B"]  # and of these factors
+    peak: Float[Tensor, " B"]  # the largest score
+
+
+class AttentivePool(nn.Module):
+    """The mean of tokens weighted by softmax(w h), w learned: Lin et al. 2017, eq. 5, with one linear score."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.score = Linear(d_model, 1, bias=False)
+
+    def start(self, like: Tensor, batch: int) -> Attended:
+        kind = torch.promote_types(like.dtype, torch.float32)
+        zeros = like.new_zeros(batch, dtype=kind)
+        return Attended(like.new_zeros(batch, self.score.in_features, dtype=kind), zeros, torch.full_like(zeros, LOW))
+
+    def forward(self, h: Tensor, state: Attended | None, lengths: Tensor | None) -> tuple[Tensor, Attended | None]:
+        old = self.start(h, len(h)) if state is None else state
+        h_wide, scores = zero_pads(h, lengths).to(old.h), self.score(h)[..., 0].to(old.h)
+        if lengths is not None:
+            scores = scores.masked_fill(~valid(h, lengths), LOW)
+        peak = torch.maximum(old.peak, scores.amax(1)).detach()
+        factors, kept = torch.exp(scores - peak[:, None]), torch.exp(old.peak - peak)
+        if lengths is not None:
+            factors = zero_pads(factors, lengths)
+        held = torch.einsum("bt,btd->bd", factors, h_wide) + kept[:, None] * old.h
+        weight = factors.sum(1) + kept * old.weight
+        pooled = held / torch.where(weight > 0, weight, 1)[:, None]
+        return pooled.to(h), None if state is None else Attended(held, weight, peak)
+
+
 class Pooled(Head):
     """With a dense layer and tanh this is BERT's pooler; without, it is nothing but the pooling."""
 
@@ -221,23 +256,23 @@ class Pooled(Head):
         self,
         d_model: int,
         *,
-        pool: Pooling = "mean",  # the vector that stands for a sequence
+        pool: Pools = "mean",  # the vector that stands for a sequence
         dense: bool = False,  # a layer above it
         act: str = "tanh",  # that layer's
         norm: str | Spec = "none",  # behind that, or behind pooling
         bias: bool = True,  # in the layer
     ) -> None:
         super().__init__()
-        self.pool = Pool(d_model, pool=pool)
+        self.pool = AttentivePool(d_model) if pool == "attention" else Pool(d_model, pool=pool)
         self.dense = Dense(d_model, act=act, norm=norm, bias=bias) if dense else None
         self.norm = make_norm("none" if dense else norm, d_model)
 
-    def init_state(self, batch: int) -> PooledState:
+    def init_state(self, batch: int) -> State:
         return self.pool.start(next(self.parameters(), torch.empty(0)), batch)
 
     def forward(
-        self, h: Tensor, state: PooledState | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, PooledState | None]:
+        self, h: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
         pooled, state = self.pool(h, state, lengths)
         return self.norm(pooled) if self.dense is None else self.dense(pooled), state
 
@@ -248,7 +283,7 @@ class Classify(Pooled):
         d_model: int,
         *,
         n_classes: int,  # what there is to choose from
-        pool: Pooling = "mean",  # the vector that stands for a sequence
+        pool: Pools = "mean",  # the vector that stands for a sequence
         dense: bool = False,  # a layer above it
         act: str = "tanh",  # that layer's
         norm: str | Spec = "none",  # behind that, or behind pooling
@@ -260,8 +295,8 @@ class Classify(Pooled):
         self.out = Linear(d_model, n_classes)
 
     def forward(
-        self, h: Tensor, state: PooledState | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, PooledState | None]:
+        self, h: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
         pooled, state = super().forward(h, state, lengths)
         return self.out(self.dropout(pooled)), state
 

@@ -9,6 +9,7 @@ from typing import Any
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from longwave import models
 from longwave.chunked import in_chunks
 from longwave.errors import UserError, check_positive
 from longwave.models.block import Backbone, Residual
@@ -31,6 +32,7 @@ class SequenceModel(Model):
         head: Spec,  # classify, tag or regress, with n_classes; masked, pretrain, pooled, none
         vocab: int | None = None,  # tokens, where the input is tokens
         d_input: int | None = None,  # numbers a frame, where it is frames
+        below: Spec | None = None,  # a model of tokens whose hidden states are these frames
         types: int = 0,  # kinds of tokens that a batch may tell apart
         norm: str | Spec = "rms",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
         embed_norm: bool = False,  # embeddings are normed, too
@@ -46,6 +48,9 @@ class SequenceModel(Model):
         check_positive(d_model=d_model, size=vocab or d_input or 0)
         self.dropout = Dropout(0.0 if tied_dropout else dropout)
         self.embed = Linear(d_input, d_model) if d_input else nn.Embedding(vocab or 0, d_model)
+        self.below = None if below is None else models.create(below)
+        if below and not d_input:
+            raise UserError("above another model the input is its hidden states: d_input says how wide they are")
         self.types = nn.Embedding(types, d_model) if types else None
         self.embed_norm = make_norm(norm if embed_norm else "none", d_model)
         self.backbone = Backbone(
@@ -66,6 +71,8 @@ class SequenceModel(Model):
                 nn.init.normal_(table.weight, std=init_std or 1 / math.sqrt(d_model))
 
     def init_state(self, batch: int, **given: Any) -> Parts:
+        if self.below is not None:
+            raise UserError("above another model whole sequences are read at once: there is no state")
         return Parts((self.backbone.init_state(batch, **given), self.head.init_state(batch)))
 
     def hidden(
@@ -76,6 +83,8 @@ class SequenceModel(Model):
         dt: float | Tensor | None = None,
         types: Int[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Any]:
+        if self.below is not None:
+            x, _ = self.below.hidden(x, None, lengths)
         h = self.embed(zero_pads(x, lengths)).to(self.embed.weight.dtype)  # of autocast's halves no residual stream
         if self.types is not None:
             h = h + (self.types.weight[0] if types is None else self.types(zero_pads(types, lengths)))

@@ -43,8 +43,8 @@ def uniform_bias(d_model: int) -> Float[Tensor, " D"]:
 
 def lstm_cell(
     gates: Float[Tensor, "B gates"],
-    U: Float[Tensor, "gates D"],
-    h: Float[Tensor, "B D"],
+    U: Float[Tensor, "gates H"],
+    h: Float[Tensor, "B H"],
     c: Float[Tensor, "B D"],
     refined: bool = False,
     tied: bool = False,

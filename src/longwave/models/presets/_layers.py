@@ -23,3 +23,9 @@ def both_ways(mixer: str | Spec) -> Spec:
     spec = mixer if isinstance(mixer, Spec) else Spec(mixer)
     cls: type[Mixer] = mixers.registry.get(spec.name)
     return Spec("bidirectional", mixer=spec) if cls.causal else spec
+
+
+def on_features(below: Spec, head: Spec, *, d_model: int, n_layers: int, dropout: float) -> Spec:
+    """LSTMs that read the features of a language model of both directions, both ways, and a head above."""
+    return Spec("sequence_model", d_model=d_model, d_input=2 * below.options["d_model"], below=below, head=head,
+                norm="none", dropout=dropout, blocks=[both_ways("lstm")] * n_layers)  # fmt: skip

@@ -2,10 +2,11 @@
 
 from typing import Any, Literal
 
-from longwave.models.presets._layers import Mixers, both_ways, in_turn, layers
+from longwave.models.presets._layers import Mixers, both_ways, in_turn, layers, on_features
 from longwave.spec import Spec
 
 Kind = Literal["masked", "pretrain", "classify", "tag", "pooled", "none"]
+ELMO = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # widths of filters, of 2048 how many
 BERT_NORM = Spec("layer", eps=1e-12)
 
 
@@ -96,6 +97,42 @@ def hierarchy(
     lower, upper = ([positions, *layers(tuple(reads), n, "gelu")] for n in (n_lower, n_upper))
     return Spec("hierarchical", d_model=d_model, vocab=vocab, piece=piece, dropout=dropout, lower=lower, upper=upper,
                 head=Spec(head, n_classes=n_classes))  # fmt: skip
+
+
+def elmo(
+    *,
+    words: bool = True,  # the input is characters of words, [B, T, W]; False: tokens
+    vocab: int = 793471,  # words that are guessed, or the tokens
+    guesses: bool = True,  # False: features alone, without the output matrix
+    d_model: int = 512,  # width of each direction
+    d_cell: int = 4096,  # and of its LSTMs' cells
+    n_layers: int = 2,  # layers of each direction
+    filters: int = 2048,  # over the characters of a word, of widths 1 to 7
+    dropout: float = 0.1,  # of embeddings and layers, in training
+) -> Spec:
+    """ELMo: words from their characters, then a language model of projected LSTMs in either direction."""
+    bare = Spec("branch", mixer=Spec("lstmp", d_cell=d_cell), residual="none")  # the first is not beside a residual
+    blocks = [bare, *[Spec("lstmp", d_cell=d_cell)] * (n_layers - 1)]
+    widths = [[width, max(1, filters * share // 2048)] for width, share in ELMO] if words else []
+    return Spec("bilm", d_model=d_model, vocab=vocab, guesses=guesses, filters=widths, dropout=dropout, blocks=blocks)
+
+
+def elmo_classifier(
+    *,
+    n_classes: int = 2,  # what there is to choose from
+    words: bool = True,  # the input is characters of words, [B, T, W]; False: tokens
+    vocab: int = 256,  # tokens, where these are the input
+    d_elmo: int = 512,  # width of each direction of the language model below
+    d_cell: int = 4096,  # and of its LSTMs' cells
+    filters: int = 2048,  # over the characters of a word
+    d_model: int = 1500,  # width of the LSTMs above, which read its features both ways
+    n_layers: int = 2,  # of these
+    dropout: float = 0.2,  # of layers, in training
+) -> Spec:
+    """BiLSTM + ELMo + attention: features of the language model, mixed by learned weights, LSTMs, attentive pooling."""
+    below = elmo(words=words, vocab=vocab, guesses=False, d_model=d_elmo, d_cell=d_cell, filters=filters)
+    head = Spec("classify", n_classes=n_classes, pool="attention", dropout=dropout)
+    return on_features(below, head, d_model=d_model, n_layers=n_layers, dropout=dropout)
 
 
 def _head(kind: str, vocab: int, n_classes: int, layer: dict[str, Any], pooler: dict[str, Any]) -> Spec:
