@@ -1,9 +1,10 @@
-"""WHAT: hippo (a memory recalled), recall (pairs held, by mixer): numbers, and pictures"""
+"""WHAT: what layers and models can do, from path lengths to attention maps: numbers, and pictures"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from longwave.commands import _costs
 from longwave.commands._common import word
 from longwave.errors import UserError, choose
 from longwave.flags import Group, parse
@@ -86,7 +87,8 @@ def _recall(chosen: dict[str, Any], plan: dict[str, Any]) -> None:
     print(f"\n{draw(found, folder / 'recall.png')}")
 
 
-PROBES: dict[str, tuple[Callable[..., None], Callable[[], list[Group]]]] = {
+PROBES: dict[str, tuple[Callable[..., object], Callable[[], list[Group]]]] = {
+    "paths": (_costs.paths, _costs.path_flags),
     "hippo": (_hippo, _hippo_flags),
     "recall": (_recall, _recall_flags),
 }
