@@ -1,14 +1,17 @@
 """Beam search: exhaustive with enough beams, the same in a batch as alone, greedy with one."""
 
 import itertools
+import math
 
 import pytest
 import torch
 import transformers
 
 import longwave as lw
-from longwave.generate.beam import beam_search
+from longwave.errors import UserError
+from longwave.generate.beam import _Penalty, beam_search
 from longwave.mixer import valid
+from longwave.record import recording
 
 END, VOCAB = 0, 4
 ENDS = [3, 5, 8]
@@ -22,7 +25,7 @@ def tiny(kind):
     else:
         model = lw.create_model("lm", mixer=kind, d_model=8, n_layers=1, vocab=VOCAB).double().eval()
     with torch.no_grad():
-        model.embed.weight.mul_(60 if kind != "transformer" else 2)
+        model.embed.weight.mul_(12 if kind != "transformer" else 2)
 
     def start(rows, lengths):
         if kind == "transformer":
@@ -58,6 +61,46 @@ def test_many_beams_are_exhaustive(kind, penalty):
         for hypothesis, (score, said) in zip(got[b], wanted, strict=False):
             assert tuple(hypothesis.tokens) == said
             assert hypothesis.score == pytest.approx(score, abs=1e-9)
+
+
+def test_the_penalties_are_those_of_google():
+    """Equation 14 by hand: four tokens, alpha 0.2, beta 0.3; half of one token was looked at, another was twice."""
+    looked = torch.tensor([0.5, 2.0, torch.nan], dtype=torch.float64)
+    wanted = -3 / (9 / 6) ** 0.2 + 0.3 * math.log(0.5)
+    assert _Penalty(0.2, "google", 0.3)(-3.0, 4, looked) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "gnmt"])
+def test_coverage_is_of_what_was_looked_at(kind):
+    torch.manual_seed(1)
+    sizes = dict(n_heads=2, d_hidden=8) if kind == "transformer" else dict(source_vocab=VOCAB)
+    model = lw.create_model(kind, d_model=8, n_layers=2, vocab=VOCAB, **sizes).double().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(2)
+    source, lengths, alpha, beta = torch.tensor([[1, 2, 3], [3, 1, 0]]), torch.tensor([3, 2]), 0.6, 0.5
+    begin = torch.ones(2, 1, dtype=torch.long)
+    how = dict(end=END, beams=3**3, max_tokens=3, length_penalty=alpha)
+    got = beam_search(model, begin, model.init_state(source, lengths), rule="google", coverage=beta, **how)
+    for b, n in enumerate(lengths.tolist()):
+        scored = []
+        for said in every(3):
+            tokens = torch.tensor([[1, *said]])
+            with recording(model) as seen:
+                logits, _ = model(tokens[:, :-1], model.init_state(source[b : b + 1, :n]))
+            cross = ".1.mixer/weights" if kind == "transformer" else ".0.mixer/weights"
+            looks = [w.mean(1)[0] for name, w in seen.items() if name.startswith("decoder") and name.endswith(cross)]
+            logp = logits.log_softmax(-1)[0, torch.arange(len(said)), list(said)].sum().item()
+            covered = torch.stack(looks).mean(0).sum(0).clamp(max=1).log().sum().item()
+            scored.append((logp / ((5 + len(said)) / 6) ** alpha + beta * covered, said))
+        for hypothesis, (score, said) in zip(got[b], sorted(scored, reverse=True)[:10], strict=False):
+            assert tuple(hypothesis.tokens) == said
+            assert hypothesis.score == pytest.approx(score, abs=1e-9)
+    plain = beam_search(model, begin, model.init_state(source, lengths), **how)
+    assert [row[0].score for row in plain] != [row[0].score for row in got]
+    model = lw.create_model("lm", mixer="gru", d_model=8, n_layers=1)
+    with pytest.raises(UserError, match="has none"):
+        beam_search(model, begin, model.init_state(2), end=END, coverage=0.1)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "mamba", "attention"])

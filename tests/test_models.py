@@ -70,11 +70,12 @@ TINY = {
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
     "rnn_seq2seq": dict(d_model=8, n_layers=2, vocab=40),
     "rnn_attention": dict(d_model=8, vocab=40),
+    "gnmt": dict(d_model=8, n_layers=3, vocab=40, source_vocab=40),
     "bytenet": dict(d_model=8, n_sets=2, levels=2, vocab=40),
     "convs2s": dict(d_model=8, n_layers=2, longest=64, vocab=40, dropout=0.0),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
-TRANSLATION = ("transformer", "transformer_big", "rnn_seq2seq", "rnn_attention", "bytenet", "convs2s")
+TRANSLATION = ("transformer", "transformer_big", "rnn_seq2seq", "rnn_attention", "gnmt", "bytenet", "convs2s")
 IMAGES = ("vit", "resnet18", "resnet50")
 CAPTIONS = ("show_attend_tell", "vit_gpt2")
 SPEECH = ("whisper",)
@@ -204,6 +205,7 @@ def test_published_sizes():
     assert published("whisper") == 37_184_256 + 12 * 384  # biases of keys, which change nothing and theirs has not
     assert published("whisper", d_model=512, n_layers=6, n_heads=8) == 71_825_408 + 18 * 512
     assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
+    assert published("gnmt") == pytest.approx(278e6, rel=0.01)  # as Shazeer et al. 2017 count it, table 2
     assert published("transformer_big") == pytest.approx(213e6, rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""The equations of Bahdanau et al. 2015 in a plain loop, a row, a step and a source token at a time."""
+"""The equations of Bahdanau et al. 2015 in a loop, a row, a step and a source token at a time, over cells of torch."""
 
 from collections.abc import Iterator
 
@@ -9,42 +9,59 @@ from longwave import mixers
 from longwave.ops.ragged import zero_pads
 
 
-def loop(layer, x: Tensor, memory: Tensor, lengths: list[int], sources: list[int]) -> tuple[Tensor, Tensor]:
-    """Rows of y, zero behind each row's end, and the last s."""
-    cell = nn.GRUCell(x.shape[2] + memory.shape[2], x.shape[2]).double()  # torch's own
+def torchs(layer, d: int, d_memory: int) -> nn.RNNCellBase:
+    """Torch's own cell with our weights."""
+    cell = (nn.LSTMCell if layer.b_n is None else nn.GRUCell)(d + d_memory, d).double()
     del cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
-    d = x.shape[2]
     cell.weight_ih, cell.weight_hh = torch.cat([layer.W.weight, layer.C], 1), layer.U
-    cell.bias_ih, cell.bias_hh = layer.W.bias, torch.cat([torch.zeros(2 * d, dtype=x.dtype), layer.b_n])
-    ys, lasts = [], []
+    zeros = torch.zeros_like(layer.W.bias)
+    cell.bias_ih = layer.W.bias
+    cell.bias_hh = zeros if layer.b_n is None else torch.cat([zeros[: 2 * d], layer.b_n])
+    return cell
+
+
+def loop(layer, x: Tensor, memory: Tensor, lengths: list[int], sources: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of y and of the context, zero behind each row's end, and the last s."""
+    d = x.shape[2]
+    cell = torchs(layer, d, memory.shape[2])
+    ys, contexts, lasts = [], [], []
     for row, (T, S) in enumerate(zip(lengths, sources, strict=True)):
         h = memory[row, :S]
         s = torch.tanh(layer.first.weight @ (h.sum(0) / max(S, 1)) + layer.first.bias)
         out = [torch.zeros(d, dtype=x.dtype)] * x.shape[1]
+        found = [torch.zeros(memory.shape[2], dtype=x.dtype)] * x.shape[1]
         for t in range(T):
             c = torch.zeros(memory.shape[2], dtype=x.dtype)
             if S:
-                e = [layer.score @ torch.tanh(layer.query @ s + layer.key.weight @ each + layer.key.bias) for each in h]
+                q = layer.query @ s[:d]
+                e = [layer.score @ torch.tanh(q + layer.key.weight @ each + layer.key.bias) for each in h]
                 c = torch.softmax(torch.stack(e), 0) @ h
-            s = cell(torch.cat([x[row, t], c])[None], s[None])[0]
-            out[t] = layer.out.weight @ torch.cat([s, c])
+            before = s[None] if layer.b_n is not None else tuple(s[None].chunk(2, 1))
+            new = cell(torch.cat([x[row, t], c])[None], before)
+            s = new[0] if layer.b_n is not None else torch.cat(new, 1)[0]
+            out[t] = s[:d] if layer.out is None else layer.out.weight @ torch.cat([s[:d], c])
+            found[t] = c
         ys.append(torch.stack(out))
+        contexts.append(torch.stack(found))
         lasts.append(s)
-    return torch.stack(ys), torch.stack(lasts)
+    return torch.stack(ys), torch.stack(contexts), torch.stack(lasts)
 
 
 def pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
-    layer = mixers.create("additive", 5, d_memory=4, d_score=6).double()
-    for p in layer.parameters():
-        nn.init.normal_(p, std=0.5)
-    x, memory = (torch.randn(3, n, w, dtype=torch.float64, requires_grad=True) for n, w in ((7, 5), (6, 4)))
-    lengths, sources = [7, 1, 4], [6, 0, 3]
-    y, state = layer(x, layer.init_state(3, memory, torch.tensor(sources)), torch.tensor(lengths))
-    y = zero_pads(y, torch.tensor(lengths))
-    wanted, last = loop(layer, x, memory, lengths, sources)
-    yield "output", y, wanted
-    yield "s", state.s, last
-    weight, named = torch.randn_like(y), dict(x=x, memory=memory, **dict(layer.named_parameters()))
-    mine, right = (torch.autograd.grad((out * weight).sum(), list(named.values())) for out in (y, wanted))
-    for name, a, b in zip(named, mine, right, strict=True):
-        yield f"gradient of {name}", a, b
+    for how in (dict(), dict(cell="lstm", hand_on=True)):
+        layer = mixers.create("additive", 5, d_memory=4, d_score=6, **how).double()
+        for p in layer.parameters():
+            nn.init.normal_(p, std=0.5)
+        x, memory = (torch.randn(3, n, w, dtype=torch.float64, requires_grad=True) for n, w in ((7, 5), (6, 4)))
+        lengths, sources, handed = torch.tensor([7, 1, 4]), torch.tensor([6, 0, 3]), {}
+        y, state = layer(x, layer.init_state(3, memory, sources), lengths, handed=handed)
+        y = zero_pads(y, lengths)
+        wanted, context, last = loop(layer, x, memory, lengths.tolist(), sources.tolist())
+        yield f"output {how}", y, wanted
+        yield f"s {how}", state.s, last
+        if how:
+            yield "the context handed on", zero_pads(handed["context"], lengths), context
+        weight, named = torch.randn_like(y), dict(x=x, memory=memory, **dict(layer.named_parameters()))
+        mine, right = (torch.autograd.grad((out * weight).sum(), list(named.values())) for out in (y, wanted))
+        for name, a, b in zip(named, mine, right, strict=True):
+            yield f"gradient of {name} {how}", a, b

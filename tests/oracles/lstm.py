@@ -1,4 +1,4 @@
-"""torch.nn.LSTM, on a ragged batch packed by pack_padded_sequence."""
+"""torch.nn.LSTM, on a ragged batch packed by pack_padded_sequence; a context that is handed over is more input."""
 
 from collections.abc import Iterator
 
@@ -35,3 +35,12 @@ def pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
     )
     for name, a, b in zip(("x", "W", "U", "b"), mine, right, strict=True):
         yield f"gradient of {name}", a, b
+
+    informed, wide = mixers.create("lstm", 6, d_context=4).double(), nn.LSTM(10, 6, batch_first=True).double()
+    with torch.no_grad():
+        wide.weight_ih_l0.copy_(torch.cat([informed.W, informed.C], 1))
+        wide.weight_hh_l0.copy_(informed.U)
+        wide.bias_ih_l0.copy_(informed.b)
+        wide.bias_hh_l0.zero_()
+    context = torch.randn(3, 11, 4, dtype=torch.float64)
+    yield "with a context", informed(x, handed={"context": context})[0], wide(torch.cat([x, context], -1))[0]

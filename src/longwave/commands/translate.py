@@ -13,9 +13,13 @@ AT_ONCE = 256  # lines of standard input
 
 def run(argv: Sequence[str]) -> None:
     """Translate a text by beam search, line by line where it comes from standard input."""
+    from longwave.generate.beam import Rule
+
     flags = [
         Option("beams", int, 4, "continuations that the search keeps"),
         Option("length_penalty", float, 1.0, "above 0 longer translations are favoured"),
+        Option("rule", Rule, "power", "how a length n counts: n^penalty, or Google's ((5 + n) / 6)^penalty"),
+        Option("coverage", float, 0.0, "above 0 translations are favoured that looked at all of the source"),
         Option("max_tokens", int | None, None, "end there; None: twice as many as the source has, and 10"),
     ]
     positional = [word("run", REQUIRED, "a run, a folder that holds a model, or a hub id"),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from longwave.data.tokens import Pieces, tokens_of
 from longwave.errors import UserError
-from longwave.generate.beam import beam_search
+from longwave.generate.beam import Rule, beam_search
 from longwave.models.seq2seq import Seq2Seq
 
 ROWS = 64  # sentences searched at once
@@ -21,6 +21,8 @@ def translate(
     tokens: Pieces | None = None,  # None: those that lie beside the model
     beams: int = 4,
     length_penalty: float = 1.0,
+    rule: Rule = "power",
+    coverage: float = 0.0,
     max_tokens: int | None = None,  # None: twice as many as the source has, and 10
 ) -> Any:
     """A text gives a text, several give a list. Sentences of about the same length are searched together."""
@@ -33,10 +35,8 @@ def translate(
     try:
         for first in range(0, len(order), ROWS):
             some = order[first : first + ROWS]
-            best = search(
-                model, [sources[i] for i in some], tokens, beams=beams, length_penalty=length_penalty,
-                max_tokens=max_tokens,
-            )  # fmt: skip
+            best = search(model, [sources[i] for i in some], tokens, max_tokens=max_tokens, beams=beams,
+                          length_penalty=length_penalty, rule=rule, coverage=coverage)  # fmt: skip
             for i, found in zip(some, best, strict=True):
                 said[i] = tokens.decode([token for token in found if token not in tokens.ends])
     finally:
@@ -46,22 +46,21 @@ def translate(
 
 @torch.no_grad()
 def search(
-    model: Seq2Seq, sources: Sequence[Sequence[int]], tokens: Pieces, *, beams: int, length_penalty: float,
-    max_tokens: int | None,
-) -> list[list[int]]:  # fmt: skip
+    model: Seq2Seq, sources: Sequence[Sequence[int]], tokens: Pieces, *, max_tokens: int | None, **how: Any
+) -> list[list[int]]:
     """The best translation of each source, in tokens."""
     if tokens.start is None:
         raise UserError("this tokenizer does not say what begins a translation: decoder_start_token_id in "
                         "generation_config.json beside it does")  # fmt: skip
-    if not all(0 <= token < len(model.out) for source in sources for token in source):
-        raise UserError(f"the tokenizer has tokens that the model, of {len(model.out)}, does not know")
+    size = (model.embed_source or model.embed).num_embeddings
+    if not all(0 <= token < size for source in sources for token in source):
+        raise UserError(f"the tokenizer has tokens that the model, of {size}, does not know")
     source, lengths = padded(sources)
     device = model.out.device
     state = model.init_state(source.to(device), lengths.to(device))
     start = torch.full((len(sources), 1), tokens.start, device=device)
     longest = max_tokens or 2 * source.shape[1] + 10
-    found = beam_search(model, start, state, end=sorted(tokens.ends), beams=beams, max_tokens=longest,
-                        length_penalty=length_penalty, hasty=True)  # fmt: skip
+    found = beam_search(model, start, state, end=sorted(tokens.ends), max_tokens=longest, hasty=True, **how)
     return [row[0].tokens for row in found]
 
 

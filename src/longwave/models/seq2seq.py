@@ -29,6 +29,7 @@ from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import zero_pads
 from longwave.parts.dropout import Dropout
+from longwave.record import Tape
 from longwave.spec import Spec
 from longwave.state import Parts, State
 
@@ -45,6 +46,8 @@ class Seq2Seq(Model):
         encoder: tuple[Spec | tuple, ...] | Spec,  # blocks that read the source, or a model of images or sound
         decoder: tuple[Spec | tuple, ...],  # causal blocks; some look up what was read: "cross", "additive" ...
         vocab: int = 256,  # tokens of both languages; one matrix embeds them and gives the logits
+        source_vocab: int | None = None,  # tokens of the source, which has a matrix of its own; None: they are one
+        tied: bool = True,  # False: another matrix gives the logits
         norm: str | Spec = "layer",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
         residual: Residual = "post",  # where the norm stands
         dropout: float = 0.0,  # of embeddings and branches, in training
@@ -57,6 +60,8 @@ class Seq2Seq(Model):
         self.scale = math.sqrt(d_model) if scaled else 1.0
         self.dropout = Dropout(dropout)
         self.embed = nn.Embedding(vocab, d_model)
+        self.embed_source = nn.Embedding(source_vocab, d_model) if source_vocab else None
+        self.head = nn.Parameter(torch.empty(vocab, d_model)) if not tied else None
         how: dict[str, Any] = dict(norm=norm, residual=residual, dropout=dropout, init_std=init_std)
         self.encoder: Model | Backbone = (
             models.create(encoder) if isinstance(encoder, Spec) else Backbone(d_model, blocks=encoder, **how)
@@ -75,7 +80,9 @@ class Seq2Seq(Model):
             if mixer.d_memory != width:
                 raise UserError(f"the encoder gives {width} features, a mixer of the decoder looks up "
                                 f"d_memory={mixer.d_memory}")  # fmt: skip
-        nn.init.normal_(self.embed.weight, std=init_std or 1 / math.sqrt(d_model))
+        sources = [] if self.embed_source is None else [self.embed_source.weight]
+        for matrix in (self.embed.weight, *sources, *([] if self.head is None else [self.head])):
+            nn.init.normal_(matrix, std=init_std or 1 / math.sqrt(d_model))
 
     @property
     def causal(self) -> bool:
@@ -84,13 +91,13 @@ class Seq2Seq(Model):
     @property
     def out(self) -> Float[Tensor, "P D"]:
         """The output matrix: logits are its products with the hidden states."""
-        return self.embed.weight
+        return self.embed.weight if self.head is None else self.head
 
     def encode(self, source: Shaped[Tensor, "B ..."], lengths: Int[Tensor, " B"] | None = None) -> Memory:
         """What the decoder looks up: features of every token of the source, or of every place of an image."""
         if isinstance(self.encoder, Model):
             return self.encoder.encode(source, lengths)
-        return self.encoder(self._embed(source, lengths), None, lengths)[0]
+        return self.encoder(self._embed(source, lengths, self.embed_source), None, lengths)[0]
 
     def init_state(  # type: ignore[override]
         self, source: Shaped[Tensor, "B ..."], lengths: Int[Tensor, " B"] | None = None, **given: Any
@@ -98,7 +105,7 @@ class Seq2Seq(Model):
         """Reads the source; `lengths` are the sources'."""
         if not self.looks_up:
             start = self.encoder.init_state(len(source), **given)
-            return self.encoder(self._embed(source, lengths), start, lengths)[1]
+            return self.encoder(self._embed(source, lengths, self.embed_source), start, lengths)[1]
         memory = self.encode(source, lengths)
         return self.decoder.init_state(len(source), memory=memory, lengths=self._places(lengths), **given)
 
@@ -115,6 +122,21 @@ class Seq2Seq(Model):
         """The logits of the next token of the target, after every token."""
         h, state = self.hidden(tokens, state, lengths)
         return linear(h, self.out, self.bias), state
+
+    def alignment(self, seen: Tape, state: Parts) -> Float[Tensor, "B T S"]:
+        """How much of each token of the source was looked at for each of the target, as recorded in one call of this
+        model that ended with `state`: the mean over layers and heads; NaN where a source has ended.
+        """
+        found = []
+        for i, (block, kept) in enumerate(zip(self.decoder.parts(), state.parts, strict=True)):
+            for j, (part, memory) in enumerate(zip(block.parts(), kept.parts, strict=True)):  # type: ignore[union-attr]
+                weights = seen.get(f"decoder.{i}.{j}.mixer/weights")
+                if _looks_up(part) and weights is not None:
+                    real = torch.arange(weights.shape[-1], device=weights.device) < memory.n[:, None]
+                    found.append(weights.mean(1).masked_fill(~real[:, None], math.nan))
+        if not found:
+            raise UserError('this decoder does not weigh its source, so nothing is aligned ("cross", "additive" do)')
+        return torch.stack(found).mean(0)
 
     def loss(
         self,
@@ -175,8 +197,8 @@ class Seq2Seq(Model):
     def _places(self, lengths: Tensor | None) -> Tensor | None:
         return self.encoder.places(lengths) if isinstance(self.encoder, Model) else lengths
 
-    def _embed(self, tokens: Tensor, lengths: Tensor | None) -> Tensor:
-        return self.dropout(self.scale * self.embed(zero_pads(tokens, lengths)))
+    def _embed(self, tokens: Tensor, lengths: Tensor | None, embed: nn.Embedding | None = None) -> Tensor:
+        return self.dropout(self.scale * (embed or self.embed)(zero_pads(tokens, lengths)))
 
 
 def _looks_up(branch: Branch) -> bool:

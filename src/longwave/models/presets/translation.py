@@ -67,6 +67,27 @@ def rnn_attention(
     return Spec("seq2seq", d_model=d_model, vocab=vocab, norm="none", dropout=dropout, encoder=encoder, decoder=decoder)
 
 
+def gnmt(
+    *,
+    d_model: int = 1024,  # width
+    n_layers: int = 8,  # layers of the encoder, and of the decoder
+    vocab: int = 32000,  # tokens of the target
+    source_vocab: int = 32000,  # tokens of the source
+    dropout: float = 0.2,  # of embeddings and layers, in training
+) -> Spec:
+    """GNMT (Wu et al. 2016): LSTMs with residuals from the third on, the encoder's first reads both ways; the decoder's
+    first looks the source up, and all of them read what it found.
+    """
+
+    def upper(lstm: Spec) -> list[Spec]:
+        return [_bare(lstm), *[Spec("branch", mixer=lstm, norm="none", residual="pre")] * (n_layers - 2)]
+
+    encoder = [_bare(Spec("bidirectional", mixer=Spec("lstm"))), *upper(Spec("lstm"))]
+    decoder = [_bare(Spec("additive", cell="lstm", hand_on=True)), *upper(Spec("lstm", d_context=d_model))]
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab, tied=False, norm="none",
+                scaled=False, bias=True, dropout=dropout, encoder=encoder, decoder=decoder)  # fmt: skip
+
+
 def bytenet(
     *,
     d_model: int = 800,  # width
