@@ -122,3 +122,34 @@ def test_columns_of_words_and_tags(tmp_path):
     (tmp_path / "dev.txt").unlink()
     with pytest.raises(lw.UserError, match=r"there is no valid\.txt in"):
         make("tagging", tmp_path)
+
+
+def test_pairs_of_documents_are_read_alone_and_compared(tmp_path):
+    for split in ("train", "eval", "test"):
+        rows = ["1.0\tP1\tP2\tfirst text\tother", '0.0\tP1\tP3\t"quoted\ttext"\tthis one is longer']
+        (tmp_path / f"new_aan_pairs.{split}.tsv").write_text("\n".join(rows) + "\n")
+    task = make("retrieval", tmp_path, context=12)
+    x, target, lengths = task.show(task.train, np.arange(2), None)
+    assert target.tolist() == [1, 0] and lengths.tolist() == [[10, 5], [11, 12]]
+    assert bytes(x[1, 0, :11].tolist()) == b"quoted\ttext" and bytes(x[1, 1].tolist()) == b"this one is "
+    model = lw.create_model("classifier", **task.fits(), mixer="attention", d_model=8, n_layers=1).double().eval()
+    answer = model(x, None, lengths)[0]
+    for i in range(2):  # whatever stands behind a document, or beside it
+        for other in (torch.randint(256, (2, 2, 40)), torch.zeros(2, 2, 12, dtype=torch.long)):
+            other[i, :, :12] = torch.where(torch.arange(12) < lengths[i, :, None], x[i], other[i, :, :12])
+            assert torch.allclose(model(other, None, lengths)[0][i], answer[i], atol=1e-12)
+    wanted = torch.nn.functional.cross_entropy(answer, target)
+    for chunk in (None, 4):
+        assert torch.allclose(model.loss(x, target, lengths, chunk=chunk), wanted, atol=1e-9)
+    with pytest.raises(lw.UserError, match="no state"):
+        model.init_state(1)
+    (tmp_path / "new_aan_pairs.eval.tsv").write_text("2\ta\tb\tc\td\n")
+    with pytest.raises(lw.UserError, match="line 1: the label is '2', not 0 or 1"):
+        make("retrieval", tmp_path)
+
+
+def test_documents_made_here_are_told_apart():
+    first = make("retrieval", context=100)
+    assert abs(float(first.train.y.mean()) - 0.5) < 0.01
+    said = {text.split()[0] for text in (bytes(row) for row in first.texts.rows(np.arange(10)))}
+    assert len(said) > 5

@@ -65,10 +65,11 @@ def lengths(model: Model, name: str, options: dict[str, Any], plan: Plan, task: 
             if other.fits() != task.fits():
                 continue
             batch = tuple(each[:1].to(_device(model)) for each in other.batch(0))
-            if batch[0].shape[1] in found:  # the task's sequences are as long as they are
+            steps = batch[0].shape[1 if batch[0].is_floating_point() else -1]
+            if steps in found:  # the task's sequences are as long as they are
                 continue
             seconds = _step(model, other, batch)
-            found[batch[0].shape[1]] = Length(batch[0].shape[1], _score(model, other), seconds)
+            found[steps] = Length(steps, _score(model, other), seconds)
         except (UserError, IndexError):
             continue
     return [found[tokens] for tokens in sorted(found)]

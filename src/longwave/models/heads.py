@@ -4,6 +4,7 @@
     predict     numbers a token, [B, T, C]
     classify    a class a sequence, [B, C], from its first or last token or the mean of its tokens
     regress     numbers a sequence, [B, C], likewise
+    pair        a class for two sequences, each read alone: x is [B, 2, T], the answer [B, C]
     masked      what a hidden token was, [B, T, P]: a dense layer, then the matrix that embeds tokens
     pretrain    that, and whether the second of two sentences follows the first, [B, 2]: what BERT learns
     pooled      the vector that "classify" looks at, [B, D]
@@ -43,6 +44,7 @@ Pools = Pooling | Literal["attention"]
 
 class Head(nn.Module):
     tied = False  # True: it is called with the matrix that embeds tokens, `embedded`, too
+    pairs = False  # True: rows 2i and 2i + 1 belong together
 
     def init_state(self, batch: int) -> State:
         like = next(self.parameters(), torch.empty(0))
@@ -311,9 +313,42 @@ class Regress(Classify):
         return F.mse_loss(self(h, None, lengths)[0], target, **how)
 
 
+class Pair(Pooled):
+    """Of the vectors u and v of two sequences: a dense layer on [u, v, u * v, u - v], then the classes (Tay et al.
+    2021, section 2.2.3, and the published code)."""
+
+    pairs = True
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        n_classes: int,  # what there is to choose from
+        pool: Pooling = "mean",  # the vector that stands for a sequence
+        norm: str | Spec = "none",  # behind pooling
+    ) -> None:
+        super().__init__(d_model, pool=pool, norm=norm)
+        self.compare = Linear(4 * d_model, d_model)
+        self.out = Linear(d_model, n_classes)
+
+    def init_state(self, batch: int) -> PooledState:
+        raise UserError("two sequences that are read side by side have no state and cannot be cut")
+
+    def forward(self, h: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, None]:
+        return self.out(self._compared(h, lengths)), None
+
+    def loss(self, h: Tensor, target: Int[Tensor, " C"], lengths: Tensor | None = None, **how: Any) -> Tensor:
+        return cross_entropy(self._compared(h, lengths), self.out.weight, target, self.out.bias, **how)
+
+    def _compared(self, h: Tensor, lengths: Tensor | None) -> Tensor:
+        pooled, _ = super().forward(h, None, lengths)
+        u, v = pooled[::2], pooled[1::2]
+        return F.relu(self.compare(torch.cat([u, v, u * v, u - v], -1)))
+
+
 HEADS: dict[str, type[Head]] = {
-    "tag": Tag, "predict": Predict, "classify": Classify, "regress": Regress, "masked": Masked, "pretrain": Pretrain,
-    "pooled": Pooled, "none": Hidden,
+    "tag": Tag, "predict": Predict, "classify": Classify, "regress": Regress, "pair": Pair, "masked": Masked,
+    "pretrain": Pretrain, "pooled": Pooled, "none": Hidden,
 }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ class SequenceModel(Model):
         *,
         d_model: int,
         blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
-        head: Spec,  # classify, tag or regress, with n_classes; masked, pretrain, pooled, none
+        head: Spec,  # classify, tag, regress or pair, with n_classes; masked, pretrain, pooled, none
         vocab: int | None = None,  # tokens, where the input is tokens
         d_input: int | None = None,  # numbers a frame, where it is frames
         below: Spec | None = None,  # a model of tokens whose hidden states are these frames
@@ -96,10 +96,11 @@ class SequenceModel(Model):
         self,
         x: Shaped[Tensor, "B T ..."],
         state: Parts | None = None,
-        lengths: Int[Tensor, " B"] | None = None,
+        lengths: Int[Tensor, "B ..."] | None = None,
         dt: float | Tensor | None = None,
         types: Int[Tensor, "B T"] | None = None,
     ) -> tuple[Any, Parts | None]:
+        x, lengths = self._rows(x, lengths)
         below, above = (None, None) if state is None else state.parts
         h, below = self.hidden(x, below, lengths, dt, types)
         answer, above = self.head(h, above, lengths, **self.embedded())
@@ -118,6 +119,7 @@ class SequenceModel(Model):
     ) -> Tensor:
         """The head's loss; with `chunk`, never more than the activations of so many tokens are held."""
         how = {**how, **self.embedded()}
+        x, lengths = self._rows(x, lengths)
         if chunk is None or x.shape[1] <= chunk:
             return self.head.loss(self.hidden(x, None, lengths, dt, types)[0], target, lengths, **how)
         by_token = dt if isinstance(dt, Tensor) and dt.ndim == 2 else None
@@ -130,6 +132,14 @@ class SequenceModel(Model):
         start = self.backbone.init_state(len(x))
         h, _ = in_chunks(self, piece, (x, by_token, types), start, lengths, chunk=chunk)
         return self.head.loss(h, target, lengths, **how)
+
+    def _rows(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Two sequences that a head looks at together, [B, 2, T ...], are rows of their own below it."""
+        if not self.head.pairs:
+            return x, lengths
+        if x.shape[1] != 2:
+            raise UserError(f"this model compares two sequences, x[B, 2, T]; it was given {list(x.shape)}")
+        return x.flatten(0, 1), None if lengths is None else lengths.flatten()
 
     def embedded(self) -> dict[str, Tensor]:
         """The matrix that embeds tokens, for a head that shares it."""

@@ -31,7 +31,9 @@ def classifier(
     n_layers: int = 4,  # layers
     vocab: int | None = None,  # tokens, where the input is tokens
     d_input: int | None = None,  # numbers a frame, where it is frames
-    head: Literal["classify", "tag", "regress", "predict"] = "classify",  # a class a sequence or token, or numbers
+    head: Literal[
+        "classify", "tag", "regress", "predict", "pair"
+    ] = "classify",  # a class a sequence, token or pair; numbers
     pool: Literal["mean", "last", "first"] = "mean",  # how a sequence becomes one vector
     norm: Literal["rms", "layer", "batch"] = "rms",  # of branches and of the last layer's output
     pool_norm: Literal["before", "after"] = "before",  # where that last norm stands: before or after pooling
