@@ -1,9 +1,13 @@
 """Graphs as sequences of nodes: by degree, whatever their numbers; and graphs of different size in one batch."""
 
+import json
+
 import pytest
 import torch
 
 import longwave as lw
+from longwave import tasks
+from longwave.cli import main
 from longwave.data.graphs import citations
 from longwave.errors import UserError
 from longwave.tolerance import TOLERANCE, apart
@@ -80,6 +84,27 @@ def test_citations_are_read(shared_data, name, nodes, words, fields):
     assert len(found.train) == 20 * fields
     assert (len(found.valid), len(found.test)) == (500, 1000)
     assert not {*found.train} & {*found.test}
+
+
+def test_the_task_asks_for_the_colour_of_the_hub():
+    nodes, edges, target = tasks.create("graph", {"nodes": 5}, context=1, batch=50, seed=0).batch(3)
+    heard = edges.sum(-1)
+    assert torch.equal(heard.sort(1).values, torch.arange(5.0).expand(50, 5))
+    assert not edges.diagonal(dim1=1, dim2=2).any()
+    assert torch.equal(nodes[torch.arange(50), heard.argmax(1)].argmax(-1), target)
+
+
+def test_fields_of_papers_are_learnt_at_the_command_line(shared_data, tmp_path, capsys):
+    """From 140 of them; the field that most papers have is that of 32 % of the test."""
+    data, run = str(shared_data / "cora.npz"), str(tmp_path / "run")
+    task = tasks.create("graph", {"data": data}, context=1, batch=1, seed=0)
+    papers, (_, _, target) = citations(data), task.batch(0)
+    assert target[0, papers.train].tolist() == papers.label[papers.train].tolist()
+    assert (target != -100).sum() == 140  # the others' are not shown
+    how = ["--steps", "8", "--validate-every", "8", "--precision", "fp32"]
+    assert main(["train", "--task", "graph", "--data", data, *how, "--out", run]) == 0
+    assert main(["eval", run, "--test", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.strip().splitlines()[-1])["accuracy"] > 0.65
 
 
 def test_what_is_no_graph_is_told(tmp_path):

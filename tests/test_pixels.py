@@ -1,14 +1,20 @@
 """Images value by value: nothing sees what comes later, probabilities add up, and digits are learned."""
 
 import itertools
+import json
+import math
 
+import numpy as np
 import pytest
 import scipy.stats
 import sklearn.datasets
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 import longwave as lw
+from longwave import tasks
+from longwave.cli import main
 from longwave.errors import UserError
 from longwave.models.pixel_model import LAYERS, DiagonalLSTM, RowLSTM
 from longwave.tolerance import TOLERANCE, apart
@@ -109,3 +115,27 @@ def test_what_is_no_image_of_the_model_is_told():
         tiny("row", first=4)
     with pytest.raises(UserError, match="twice the colours"):
         tiny("row", colours=3, d_model=9)
+
+
+def test_digits_are_learnt_and_drawn_at_the_command_line(tmp_path, capsys):
+    run, png = str(tmp_path / "run"), tmp_path / "drawn.png"
+    tiny = ["--d-model", "16", "--n-layers", "1", "--d-out", "32", "--steps", "100", "--lr", "1e-2"]
+    tiny += ["--validate-every", "100", "--warmup", "5"]
+    assert main(["train", "--task", "image-density", *tiny, "--out", run]) == 0
+    assert main(["eval", run, "--test", "--json"]) == 0
+    *_, last = capsys.readouterr().out.strip().splitlines()
+    judged = json.loads(last)
+    assert judged["bits_per_dimension"] == pytest.approx(judged["loss"] / math.log(2))
+    task = tasks.create("image_density", {}, context=1, batch=1, seed=0)
+    seen, unseen = (task.scale(torch.from_numpy(part.x)) for part in (task.train, task.unseen))
+    counts = 1 + F.one_hot(seen, 16).sum(0)
+    alone = -(counts / counts.sum(-1, keepdim=True)).log2().gather(-1, unseen.movedim(0, -1)).mean()
+    assert 1 < judged["bits_per_dimension"] < alone
+    assert main(["generate", run, "--images", "2", "--seed", "1", "--png", str(png)]) == 0
+    model = lw.load(run)
+    drawn, _ = model.eval().sample(2, generator=torch.Generator().manual_seed(1))
+    seen = torch.from_numpy(np.array(Image.open(png)))
+    assert seen.shape == (8, 17)
+    assert torch.equal(seen[:, 9:].long(), drawn[1, 0] * 17)
+    assert main(["generate", run, "--images", "1", "--seed", "1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 8

@@ -85,6 +85,8 @@ def _run(trainer: Any, tensorboard: bool) -> int:
     print_metrics(outcome.metrics, task)
     if task.preset == "lm" and "bits_per_byte" in outcome.metrics:
         print(f"\ngenerate from it:  longwave generate {shlex.quote(str(folder))} 'def main('")
+    if "bits_per_dimension" in outcome.metrics:
+        print(f"\ndraw from it:      longwave generate {shlex.quote(str(folder))} --png drawn.png")
     if task.preset == "transformer":
         print(f"\ntranslate by it:   longwave translate {shlex.quote(str(folder))} 'forty-two'")
     print(f"resume it:         {again} --steps {2 * outcome.progress.step}")
