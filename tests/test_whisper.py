@@ -1,17 +1,27 @@
 """Whisper: the features, the weights and the search of transformers' class; sound files as people have them."""
 
+import json
+import re
 import wave
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, models
+from transformers.models.whisper.configuration_whisper import NON_SPEECH_TOKENS
 
 import longwave as lw
+from longwave.cli import main
 from longwave.data.audio import log_mel, read_wav, resample
+from longwave.data.tokens import tokens_of
 from longwave.errors import UserError
+from longwave.generate.beam import beam_search
+from longwave.generate.transcribe import transcribe, windows
 from longwave.models import weights
+from longwave.models.weights import whisper_tokenizer
 from longwave.models.weights.families import whisper as family
+from longwave.models.weights.hub import fetch
 from longwave.models.weights.names import piece
 
 transformers.utils.logging.set_verbosity_error()
@@ -143,3 +153,110 @@ def test_another_rate_is_the_same_sound(tmp_path):
     sound, rate = read_wav(tmp_path / "two.wav")  # the mean of both channels
     assert rate == 16000
     np.testing.assert_allclose(sound / 32768, tone(0.1) / 2, atol=1e-4)
+
+
+def run(folder):
+    """A random Whisper of windows of 0.24 s and words w0, w1 ..., and transformers' with the same rules."""
+    theirs, _ = whisper(folder / "theirs")
+    weights.bring(folder / "theirs", folder / "run")
+    words = {f"w{i}": i for i in range(VOCAB)}
+    pieces = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    (folder / "run" / "tokenizer.json").write_text(pieces.to_str())
+    rules = dict(eos_token_id=END, decoder_start_token_id=START, suppress_tokens=[3, 4, 17], max_length=32,
+                 begin_suppress_tokens=[5, END])  # fmt: skip
+    (folder / "run" / "generation_config.json").write_text(json.dumps({**rules, "no_timestamps_token_id": NO_TIMES}))
+    theirs.generation_config = transformers.GenerationConfig(**rules, pad_token_id=END, bos_token_id=END)
+    return folder / "run", theirs
+
+
+def test_what_is_said_and_barred_is_that_of_transformers(tmp_path):
+    folder, theirs = run(tmp_path)
+    ours, frames = lw.load(folder).eval(), torch.randn(3, FRAMES, 6)
+    for beams in (1, 3):
+        wanted = theirs.generate(frames.mT, num_beams=beams, do_sample=False, max_new_tokens=8).tolist()
+        got = beam_search(ours, torch.full((3, 1), START), ours.init_state(frames), end=END, beams=beams, max_tokens=8,
+                          never=[3, 4, 17], not_first=[5, END], hasty=True)  # fmt: skip
+        for row, right in zip(got, wanted, strict=True):
+            said = [token for token in row[0].tokens if token != END]
+            assert len(said) and said == [token for token in right if token not in (START, END)]
+            assert not set(said) & {3, 4, 17} and said[0] != 5
+
+
+def test_a_window_ends_where_it_is_quiet():
+    sound = np.ones(1000, np.float32)
+    sound[260:290] = sound[480:500] = 0
+    cuts = [len(piece_) for piece_ in windows(sound, 100, 300)]
+    assert sum(cuts) == 1000 and max(cuts) <= 300
+    assert 265 <= cuts[0] <= 285 and 480 <= sum(cuts[:2]) <= 500
+    assert [len(piece_) for piece_ in windows(sound[:300], 100, 300)] == [300]
+
+
+def test_the_command_hears_what_people_give_it(tmp_path, capsys):
+    folder, _ = run(tmp_path)
+    longest = FRAMES / 100  # seconds of a window
+
+    def lines(name, *how, code=0):
+        capsys.readouterr()
+        assert main(["transcribe", str(folder), str(tmp_path / name), *how]) == code
+        found = capsys.readouterr()
+        return found.err if code else found.out.splitlines()
+
+    write_wav(tmp_path / "mono.wav", tone(longest))
+    write_wav(tmp_path / "stereo.wav", np.repeat(tone(longest), 2), channels=2)
+    said = lines("mono.wav")
+    assert len(said) == 1 and said == lines("stereo.wav") and said[0]
+    assert len(lines("mono.wav", "--beams", "3", "--max-tokens", "2")[0].split()) <= 2
+    write_wav(tmp_path / "long.wav", tone(3 * longest, 8000), rate=8000)
+    assert len(lines("long.wav")) >= 3
+    write_wav(tmp_path / "silent.wav", np.zeros(9000))
+    assert lines("silent.wav") == []
+    write_wav(tmp_path / "empty.wav", np.zeros(0))
+    assert "is empty: it holds no sound" in lines("empty.wav", code=2)
+    write_wav(tmp_path / "bytes.wav", np.zeros(9), width=1)
+    assert "samples of 1 bytes" in lines("bytes.wav", code=2)
+    write_wav(tmp_path / "slow.wav", tone(1), rate=1)
+    assert "sound of 1 samples a second holds no speech" in lines("slow.wav", code=2)
+    (tmp_path / "text.wav").write_text("not a sound at all")
+    (tmp_path / "nothing.wav").write_bytes(b"")
+    (tmp_path / "cut.wav").write_bytes((tmp_path / "mono.wav").read_bytes()[:-1001])
+    for name in ("text.wav", "nothing.wav"):
+        assert "is not a wav of 16-bit samples" in lines(name, code=2)
+    assert len(lines("cut.wav")) == 1
+    assert "there is no file" in lines("absent.wav", code=2)
+    assert "knows English only" in lines("mono.wav", "--language", "de", code=2)
+    (folder / "generation_config.json").write_text(json.dumps(dict(eos_token_id=END, decoder_start_token_id=999)))
+    assert "names tokens that the model, of 40, does not know" in lines("mono.wav", code=2)
+
+
+def test_the_words_of_the_authors_become_a_tokenizer(tmp_path, monkeypatch):
+    words = [*(bytes([b]) for b in range(256)), *(bytes([a, b]) for a in range(196) for b in range(256))]
+    ranks = {word: i for i, word in enumerate(words[:50256])}
+    monkeypatch.setattr(whisper_tokenizer, "_ranks", lambda name: ranks)
+    whisper_tokenizer.write_tokenizer(whisper_tokenizer.ENGLISH, tmp_path)
+    tokens = tokens_of(tmp_path)
+    assert tokens.size == whisper_tokenizer.ENGLISH
+    assert tokens.encode("abcda é") == [ranks[b"ab"], ranks[b"cd"], ranks[b"a"], ranks[b" \xc3"], 0xA9]
+    assert tokens.decode([50257, ranks[b"ab"], 50362, ranks[b"c"], 50256]) == "abc"
+    assert (tokens.start, tokens.ends) == (50257, {50256})
+    rules = json.loads((tmp_path / "generation_config.json").read_text())
+    assert rules["begin_suppress_tokens"] == [32, 50256]
+    barred = set(rules["suppress_tokens"])
+    assert {ranks[b" -"], ranks[b"<<"], 50257, 50361} <= barred and ranks[b"ab"] not in barred
+
+
+def test_real_speech(shared_data, tmp_path):
+    """Five digits of one speaker, by the published weights."""
+    try:
+        source = fetch("whisper")
+        model = lw.load(source)
+    except UserError as missing:
+        pytest.skip(str(missing))
+    rules = json.loads((model.home / "generation_config.json").read_text())
+    assert rules["suppress_tokens"] == NON_SPEECH_TOKENS
+    with np.load(shared_data / "fsdd.npz") as held:
+        audio, at, label, speaker = (held[name] for name in ("audio", "offset", "label", "speaker"))
+    random = np.random.default_rng(0)
+    some = [random.choice(np.flatnonzero((label == digit) & (speaker == 0))) for digit in (1, 2, 3, 4, 5)]
+    sound = np.concatenate([np.pad(audio[at[i] : at[i + 1]], (0, 2000)) for i in some])
+    (said,) = transcribe(model, (sound / 32768).astype(np.float32), 8000)
+    assert re.sub(r"[^\w ]", "", said).lower() in ("1 2 3 4 5", "one two three four five")

@@ -9,8 +9,8 @@ from longwave.registry import REQUIRED
 
 def run(argv: Sequence[str]) -> None:
     """Convert a checkpoint, its tokenizer with it, and say what was compared."""
-    positional = [word("source", REQUIRED, "a folder of transformers', a .pth of RWKV, a .gguf, a hub id, or smollm2"),
-                  word("out", REQUIRED, "the new folder")]  # fmt: skip
+    what = "a folder of transformers', a .pth of RWKV, a .pt of Whisper, a .gguf, a hub id, smollm2 or whisper"
+    positional = [word("source", REQUIRED, what), word("out", REQUIRED, "the new folder")]
     (words,) = parse("import", argv, words=positional)
     from longwave.models.weights import bring
 

@@ -51,6 +51,8 @@ def beam_search(
     rule: Rule = "power",  # how the length counts
     coverage: float = 0.0,  # above 0 continuations are favoured that looked at all of the source
     hasty: bool = False,  # stop as soon as transformers does
+    never: Sequence[int] = (),  # tokens that no continuation has
+    not_first: Sequence[int] = (),  # nor begins with
 ) -> list[list[Hypothesis]]:
     """The finished continuations of each row, the best first. `tokens` are read first: a prompt, or the beginning of a
     target where `state` is that of an encoder's source.
@@ -70,7 +72,8 @@ def beam_search(
     said = tokens.new_zeros(len(rows), beams, 0)
     for n in range(1, max_tokens + 1):
         vocab = logits.shape[-1]
-        total = (scores.view(-1, 1) + wide(logits).log_softmax(-1)).view(len(active), beams * vocab)
+        likely = _without(wide(logits).log_softmax(-1), [*never, *(not_first if n == 1 else ())])
+        total = (scores.view(-1, 1) + likely).view(len(active), beams * vocab)
         best, at = total.topk(min((1 + len(ends)) * beams, beams * vocab))  # so many that as many as beams go on
         said = torch.cat([_pick(said, at // vocab), (at % vocab)[..., None]], -1)
         ended = torch.isin(said[..., -1], ends) if n < max_tokens else torch.ones_like(best, dtype=torch.bool)
@@ -141,6 +144,13 @@ class _Row:
             return True
         reach = self.penalty(best, self.longest or length)
         return len(self.found) == self.beams and reach <= self.found[-1].score
+
+
+def _without(likely: Tensor, barred: Sequence[int]) -> Tensor:
+    """The others stay as likely as they were."""
+    if not barred:
+        return likely
+    return likely.index_fill(1, torch.tensor(barred, device=likely.device), -math.inf)
 
 
 def _pick(said: Tensor, at: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ from longwave.models.weights.hub import fetch
 from longwave.models.weights.names import Absent, piece
 from longwave.models.weights.onnx_file import CAPACITY, write_onnx
 from longwave.models.weights.parity import difference, unlike
-from longwave.models.weights.source import Source, check_tensors, open_source
+from longwave.models.weights.source import PICKLES, Source, check_tensors, open_source
+from longwave.models.weights.whisper_tokenizer import has_tokenizer, write_tokenizer
 from longwave.spec import Spec
 
 FORMATS = ("hf", "safetensors", "gguf", "pth", "onnx")
@@ -129,12 +130,15 @@ def _export_file(model: Model, out: str | Path, to: str, dtype: str) -> Report:
 def _home(found: Path, model: Model) -> Path:
     """The folder of the tokenizer; one made here, for what other files say, lives as long as the model."""
     home = found if found.is_dir() else found.parent
-    if found.suffix != ".gguf" and not beside.only_merges(home):
+    authors = found.suffix in PICKLES and has_tokenizer(model)  # a .pt of Whisper's, nothing beside it
+    if found.suffix != ".gguf" and not authors and not beside.only_merges(home):
         return home
     folder = Path(tempfile.mkdtemp(prefix="longwave"))
     weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
     if found.suffix == ".gguf":
         write_beside(found, folder)
+    elif authors:
+        write_tokenizer(len(model.embed.weight), folder)  # type: ignore[arg-type]
     else:
         beside.write_merges(home, folder)
     return folder

