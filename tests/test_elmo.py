@@ -5,11 +5,15 @@ import torch
 import torch.nn.functional as F
 
 import longwave as lw
+from longwave import tasks
+from longwave.compare.reproduce import build
+from longwave.compare.settings import ROWS, sizes
 from longwave.data.words import characters
 from longwave.errors import UserError
 from longwave.ops.loss import IGNORE
 from longwave.parts.characters import Characters
 from longwave.spec import Spec
+from longwave.train.plan import Plan
 
 SENTENCES = [["the", "cat", "sat", "on", "the", "mat"], ["go"], ["an", "extraordinarily", "long", "wörd"]]
 TINY = dict(d_model=6, d_cell=10, filters=64, vocab=40)
@@ -111,6 +115,16 @@ def test_a_classifier_on_what_was_pretrained(tmp_path):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     with pytest.raises(UserError, match="there is no state"):
         model.init_state(3)
+
+
+def test_the_row_of_glue_is_built_for_its_task():
+    task = tasks.create("glue", {"part": "stsb"}, context=32, batch=2, seed=0)
+    row = ROWS["glue"]["BiLSTM+ELMo+Attn"]
+    spec = build(row, sizes(row, "STS-B", "laptop"), task, Plan(), "laptop")
+    model = lw.create_model(spec)
+    task.check(model)
+    lost, count = task.loss(model, task.batch(0))
+    assert lost.isfinite() and count == 2
 
 
 def test_attentive_pooling_is_a_softmax_over_tokens_and_so_far():

@@ -1,13 +1,17 @@
 """Encoders beside those of transformers: the same answers, alone, ragged and padded; the same gradients; and back."""
 
+import contextlib
 import inspect
+import json
 
 import pytest
 import torch
 import transformers
 
 import longwave as lw
+from longwave.errors import UserError
 from longwave.models import weights
+from longwave.models.weights.config import IGNORED, Config
 from longwave.models.weights.convert import all_families
 from longwave.models.weights.names import piece
 from longwave.models.weights.parity import our_answers, their_answers
@@ -100,3 +104,55 @@ def test_gradients_of_one_step(name, tmp_path):
                 torch.testing.assert_close(grad, grads[their_key], rtol=1e-3, atol=CLOSE)
                 compared += 1
     assert compared == len(grads)
+
+
+HIDDEN = dict(attention_probs_dropout_prob=0.1, hidden_act="gelu", hidden_dropout_prob=0.1, initializer_range=0.02,
+              layer_norm_eps=1e-12, gradient_checkpointing=False, max_position_embeddings=512, pad_token_id=0,
+              position_embedding_type="absolute", type_vocab_size=2, use_cache=True, vocab_size=30522)  # fmt: skip
+GUESS = {"cls.predictions.transform.dense.weight": (768, 768)}
+PUBLISHED = {  # as their config.json says it on the hub; beside it a tensor of the head, and the number of parameters
+    "bert-base-uncased": (109_514_298, GUESS, dict(
+        **HIDDEN, model_type="bert", architectures=["BertForMaskedLM"], hidden_size=768, intermediate_size=3072,
+        num_attention_heads=12, num_hidden_layers=12)),
+    "all-MiniLM-L6-v2": (22_713_216, {"pooler.dense.weight": (384, 384)}, dict(
+        **HIDDEN, model_type="bert", architectures=["BertModel"], hidden_size=384, intermediate_size=1536,
+        num_attention_heads=12, num_hidden_layers=6)),
+    "ModernBERT-base": (149_655_232, {"head.dense.weight": (768, 768), "decoder.bias": (50368,)}, dict(
+        model_type="modernbert", architectures=["ModernBertForMaskedLM"], attention_bias=False, attention_dropout=0.0,
+        bos_token_id=50281, classifier_activation="gelu", classifier_bias=False, classifier_dropout=0.0,
+        classifier_pooling="mean", cls_token_id=50281, decoder_bias=True, deterministic_flash_attn=False,
+        embedding_dropout=0.0, eos_token_id=50282, global_attn_every_n_layers=3, global_rope_theta=160000.0,
+        gradient_checkpointing=False, hidden_activation="gelu", hidden_size=768, initializer_cutoff_factor=2.0,
+        initializer_range=0.02, intermediate_size=1152, layer_norm_eps=1e-05, local_attention=128,
+        local_rope_theta=10000.0, max_position_embeddings=8192, mlp_bias=False, mlp_dropout=0.0, norm_bias=False,
+        norm_eps=1e-05, num_attention_heads=12, num_hidden_layers=22, pad_token_id=50283,
+        position_embedding_type="absolute", sep_token_id=50282, sparse_pred_ignore_index=-100,
+        sparse_prediction=False, tie_word_embeddings=True, vocab_size=50368)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configs_on_the_hub(name):
+    wanted, shapes, values = PUBLISHED[name]
+    family = next(f for f in all_families() if values["model_type"] in f.TYPES)
+    config = Config({"torch_dtype": "float32", "transformers_version": "4.48.0", **values}, name, shapes)
+    spec = family.spec(config)
+    config.done()
+    with torch.device("meta"):
+        model = lw.create_model(spec)
+    assert model.n_parameters == wanted
+    again = Config({**family.config(model), "model_type": values["model_type"]}, name, shapes)  # and back
+    assert family.spec(again).options["blocks"] == spec.options["blocks"]
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "ModernBertForMaskedLM"])
+def test_any_config_is_read_or_told_apart(name, tmp_path):
+    twin(name, tmp_path)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text())
+    for key in values.keys() - IGNORED:
+        inner = values[key] if isinstance(values[key], dict) else {}
+        for bad in (-1, 1e300, "text", [], {}, True, None, *({**inner, k: v} for k in inner for v in ("text", -1))):
+            file.write_text(json.dumps({**values, key: bad}))
+            with contextlib.suppress(UserError):
+                lw.load(tmp_path)

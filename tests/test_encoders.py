@@ -45,6 +45,35 @@ def test_minilm_ranks_what_is_related_first(minilm, capsys, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), vectors, atol=1e-6)
 
 
+QUESTIONS = {  # each beside the text that answers it
+    "How do plants make their food?": "Photosynthesis turns sunlight, water and carbon dioxide into sugar.",
+    "What is the capital of France?": "Paris is the seat of the French government.",
+    "Who painted the Mona Lisa?": "Leonardo da Vinci's portrait of a smiling woman hangs in the Louvre.",
+    "Why is the sky blue?": "Air scatters short wavelengths of light more than long ones.",
+    "How can I bake bread at home?": "Knead flour, yeast and water, let the dough rise, then put it into the oven.",
+    "What causes earthquakes?": "Tectonic plates slip along faults and the ground shakes.",
+    "How do vaccines work?": "They show the immune system a harmless piece of a virus so that it learns to fight it.",
+    "Which animal is the fastest on land?": "A cheetah runs at up to 110 kilometres an hour.",
+    "How do I change a flat tyre?": "Loosen the nuts, jack up the car, and mount the spare wheel.",
+    "When did the Second World War end?": "Germany surrendered in May 1945, Japan in September.",
+    "What is inflation?": "When prices rise, money buys less than it did a year before.",
+    "How does a bicycle stay upright?": "Steering into a fall keeps the wheels under the rider.",
+    "How is cheese made?": "Milk is curdled with rennet, pressed and left to ripen.",
+    "Why do cats purr?": "Felines vibrate their larynx when they are content, and to calm themselves.",
+    "What does a compiler do?": "It translates source code of a program into machine instructions.",
+    "How is the piano played?": "Pressing the keys lets hammers strike strings; pedals hold the notes.",
+    "Why do leaves turn red in autumn?": "Trees break down chlorophyll before winter, and other pigments show.",
+    "What are black holes?": "Collapsed stars whose gravity lets not even light escape.",
+    "How should I water my tomatoes?": "Vegetables in the garden want a deep soak at their roots each morning.",
+    "Who wrote Hamlet?": "Shakespeare's tragedy of the Danish prince was first played about 1600.",
+}  # fmt: skip
+
+
+def test_minilm_finds_the_answer_to_a_question(minilm):
+    found = lw.embed(minilm, list(QUESTIONS)) @ lw.embed(minilm, list(QUESTIONS.values())).T
+    assert (found.argmax(1) == torch.arange(len(QUESTIONS))).float().mean() >= 0.95  # recall at 1
+
+
 def test_minilm_is_that_of_transformers(minilm):
     from transformers import AutoModel, AutoTokenizer
 
@@ -216,6 +245,14 @@ def test_a_new_head_on_what_was_pretrained(tmp_path):
     torch.testing.assert_close(model(*_ragged(left, mask))[0], model(tokens, None, lengths)[0])
 
     labels = (tokens[:, 0] < 20).long()
+    both = lw.load(tmp_path / "lm", head=Spec("classify", n_classes=2, pool="last"), language=0.5)
+    next_ones = [lm.loss(tokens[b : b + 1, : n - 1], tokens[b : b + 1, 1:n]) for b, n in enumerate(lengths.tolist())]
+    alone = F.cross_entropy(both.head.out(last), labels, reduction="none")
+    wanted = alone + 0.5 * torch.stack(next_ones)
+    for reduction, sum_of in (("mean", wanted.mean()), ("sum", wanted.sum())):
+        torch.testing.assert_close(both.loss(tokens, labels, lengths, reduction=reduction), sum_of)
+    torch.testing.assert_close(both.loss(tokens, labels, lengths, chunk=3), wanted.mean())
+
     scores = {}
     for which in ("frozen", "whole"):
         tuned = lw.load(tmp_path / "lm", head=Spec("classify", n_classes=2, pool="last")).train()
@@ -234,6 +271,57 @@ def test_a_new_head_on_what_was_pretrained(tmp_path):
     assert torch.equal(tuned.head.dense.linear.weight, bert.head.dense.linear.weight)
     with pytest.raises(UserError, match="did you mean 'classify'"):
         lw.load(tmp_path / "bert", head=Spec("clasify", n_classes=3))
+    with pytest.raises(UserError, match="read forwards"):
+        lw.load(tmp_path / "bert", head=Spec("classify", n_classes=3), language=0.5)
+
+
+def test_what_was_pretrained_needs_fewer_labels(tmp_path):
+    """Words of two topics: texts without labels say which go together, eight labelled ones show but a few of them."""
+
+    def texts(count):
+        topic = torch.randint(2, (count,))
+        return 20 * topic[:, None] + torch.randint(20, (count, 10)), topic
+
+    def step(optimizer, loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    lm = lw.create_model("lm", mixer="gru", d_model=16, n_layers=1, vocab=40)
+    optimizer = torch.optim.AdamW(lm.parameters(), 1e-2)
+    for _ in range(80):
+        tokens, _ = texts(32)
+        step(optimizer, lm.loss(tokens[:, :-1], tokens[:, 1:]))
+    lw.save(lm, tmp_path / "pretrained")
+    lw.save(lw.create_model(lm.spec), tmp_path / "fresh")
+    few, unseen, scores = texts(8), texts(400), {}
+    for name in ("pretrained", "fresh"):
+        model = lw.load(tmp_path / name, head=Spec("classify", n_classes=2, pool="last")).train()
+        optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+        for _ in range(40):
+            step(optimizer, model.loss(*few))
+        scores[name] = float((model.eval()(unseen[0])[0].argmax(-1) == unseen[1]).float().mean())
+    assert scores["pretrained"] > scores["fresh"] + 0.02
+    assert scores["pretrained"] > 0.97
+
+
+def test_bert_with_another_mixer_reads_both_ways():
+    model = lw.create_model("bert", mixer="mamba", d_model=8, n_layers=2, context=16, vocab=40, dropout=0.0).double()
+    tokens, lengths = torch.randint(40, (2, 9)), torch.tensor([9, 4])
+    answer, _ = model(tokens, None, lengths)
+    torch.testing.assert_close(model(tokens[1:, :4])[0], answer[1:, :4])
+    x = model.embed(tokens).detach().requires_grad_()
+    model.backbone(x)[0][0, 4, 0].backward()
+    assert x.grad[0].abs().sum(-1).all()
+    hidden = torch.where(torch.rand(2, 9) < 0.5, tokens, IGNORE)
+    optimizer = torch.optim.AdamW(lw.param_groups(model, lr=1e-2, decay=0.0))
+    losses = []
+    for _ in range(15):
+        losses.append(model.loss(tokens, hidden, lengths))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def _ragged(tokens, mask):

@@ -107,7 +107,7 @@ TRANSLATION = {
 SCRATCH = "from scratch: no weights of it are at hand"
 BERT = Row(Spec("attention", causal=False, position="none"), positions=True, heads=True, setting="base", note=SCRATCH)
 GLUE = {
-    "BiLSTM+ELMo+Attn": Row(Spec("lstm"), ffn=None, both=True, setting="lstm", note=SCRATCH),
+    "BiLSTM+ELMo+Attn": Row(preset="elmo_classifier", options={"words": False}, note=f"{SCRATCH}; it reads bytes"),
     "OpenAI GPT": Row(Spec("attention", position="none"), positions=True, heads=True, setting="base", note=SCRATCH),
     "BERT BASE": BERT,
     "BERT LARGE": replace(BERT, setting="large"),
@@ -151,13 +151,12 @@ FULL: dict[str, dict[str, Sizes]] = {
     "one": {"": dict(d_model=25, n_layers=1, dropout=0.05, batch=64, steps=20000, lr=2e-3)},
     "base": {"": dict(d_model=768, n_layers=12, n_heads=12, d_hidden=3072, **FINE)},
     "large": {"": dict(d_model=1024, n_layers=24, n_heads=16, d_hidden=4096, **FINE)},
-    "lstm": {"": dict(d_model=1500, n_layers=2, **FINE)},
     "ours": {"": OURS},
 }  # fmt: skip
 
 # The twins: small enough for minutes on two cores, the same for everybody.
-LAPTOP: Sizes = dict(d_model=64, n_layers=2, n_heads=4, d_hidden=128, width=16, batch=32, minutes=1.0, lr=2e-3,
-                     schedule="cosine", warmup=20, decay=0.01)  # fmt: skip
+LAPTOP: Sizes = dict(d_model=64, n_layers=2, n_heads=4, d_hidden=128, width=16, d_elmo=32, d_cell=64, batch=32,
+                     minutes=1.0, lr=2e-3, schedule="cosine", warmup=20, decay=0.01)  # fmt: skip
 
 
 def sizes(row: Row, column: str, budget: str) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
     load("runs/pretrained", head=Spec("classify", n_classes=2, pool="last"))
 
-To fine-tune a language model so is Radford et al. 2018, section 3.2: a linear map of the last token's hidden state. A
-pooler's dense layer is kept where both heads have one. On a language model of both directions, whose features are
-mixed by weights of the task, LSTMs stand between these and the head (Peters et al. 2018, section 3.3).
+To fine-tune a language model so is Radford et al. 2018, section 3.2: a linear map of the last token's hidden state;
+`language` is the weight of the loss of the next token, which goes on beside the head's (theirs was 0.5). A pooler's
+dense layer is kept where both heads have one. On a language model of both directions, whose features are mixed by
+weights of the task, LSTMs stand between these and the head (Peters et al. 2018, section 3.3).
 """
 
 from longwave import models
@@ -18,14 +19,17 @@ from longwave.registry import schema
 from longwave.spec import Spec
 
 
-def with_head(model: object, head: Spec) -> SequenceModel:
+def with_head(model: object, head: Spec, *, language: float = 0.0) -> SequenceModel:
     if isinstance(model, BiLM):
+        if language:
+            raise UserError("language weighs the loss of the next token: a model of both directions has seen that one")
         return _on_features(model, head)
     if not isinstance(model, LanguageModel | SequenceModel):
         raise UserError(f"a {type(model).__name__} takes no other head: a language or sequence model does")
     theirs = {o.name: o.default for o in schema(type(model))} | dict(model.spec.options)
-    ours = {o.name for o in schema(SequenceModel)} - {"head"}
-    made = models.create(Spec("sequence_model", **{n: v for n, v in theirs.items() if n in ours}, head=head))
+    more = {"language": language} if language else {}
+    ours = {o.name for o in schema(SequenceModel)} - {"head", *more}
+    made = models.create(Spec("sequence_model", **{n: v for n, v in theirs.items() if n in ours}, head=head, **more))
     assert isinstance(made, SequenceModel)
     kept = tuple(f"{part}." for part in ("embed", "below", "types", "embed_norm", "backbone"))
     if isinstance(model, SequenceModel) and isinstance(model.head, Pooled) and isinstance(made.head, Pooled):

@@ -6,6 +6,7 @@ Tokens may be of several types (BERT: of the first sentence or the second), each
 import math
 from typing import Any
 
+import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from longwave.errors import UserError, check_positive
 from longwave.models.block import Backbone, Residual
 from longwave.models.heads import make_head
 from longwave.models.model import Model
+from longwave.ops.loss import IGNORE, cross_entropy
 from longwave.ops.ragged import zero_pads
 from longwave.parts.dropout import Dropout
 from longwave.parts.linear import Linear
@@ -41,8 +43,10 @@ class SequenceModel(Model):
         dropout: float = 0.0,  # of embeddings and branches, in training
         tied_dropout: bool = False,  # of a branch whole channels of a sequence are dropped, not single numbers
         init_std: float | None = None,  # of all matrices at the start; None: each mixer's own
+        language: float = 0.0,  # weight of the loss of the next token, which is added to the head's
     ) -> None:
         super().__init__()
+        self.language = language
         if (vocab is None) == (d_input is None):
             raise UserError("a SequenceModel reads tokens or frames: give vocab or d_input, one of them")
         check_positive(d_model=d_model, size=vocab or d_input or 0)
@@ -66,6 +70,8 @@ class SequenceModel(Model):
         self.head = make_head(head, d_model)
         if self.head.tied and d_input:
             raise UserError("a tied head needs a model of tokens (vocab): it shares the matrix that embeds them")
+        if language and (d_input or not self.backbone.causal or self.head.pairs):
+            raise UserError("language weighs the loss of the next token: for one text of tokens (vocab), read forwards")
         for table in (self.embed, self.types):
             if isinstance(table, nn.Embedding):
                 nn.init.normal_(table.weight, std=init_std or 1 / math.sqrt(d_model))
@@ -118,10 +124,9 @@ class SequenceModel(Model):
         **how: Any,
     ) -> Tensor:
         """The head's loss; with `chunk`, never more than the activations of so many tokens are held."""
-        how = {**how, **self.embedded()}
         x, lengths = self._rows(x, lengths)
         if chunk is None or x.shape[1] <= chunk:
-            return self.head.loss(self.hidden(x, None, lengths, dt, types)[0], target, lengths, **how)
+            return self._judge(self.hidden(x, None, lengths, dt, types)[0], x, target, lengths, **how)
         by_token = dt if isinstance(dt, Tensor) and dt.ndim == 2 else None
 
         def piece(
@@ -131,7 +136,21 @@ class SequenceModel(Model):
 
         start = self.backbone.init_state(len(x))
         h, _ = in_chunks(self, piece, (x, by_token, types), start, lengths, chunk=chunk)
-        return self.head.loss(h, target, lengths, **how)
+        return self._judge(h, x, target, lengths, **how)
+
+    def _judge(self, h: Tensor, x: Tensor, target: Any, lengths: Tensor | None, **how: Any) -> Tensor:
+        lost = self.head.loss(h, target, lengths, **how, **self.embedded())
+        if not self.language:
+            return lost
+        return lost + self.language * self._next(h, x, lengths, how.get("reduction", "mean"))
+
+    def _next(self, h: Tensor, tokens: Tensor, lengths: Tensor | None, reduction: str) -> Tensor:
+        """Of the next token, by the matrix that embeds tokens: a row's mean (Radford et al. 2018, eq. 5)."""
+        target = F.pad(tokens[:, 1:], (0, 1), value=IGNORE)
+        target = target if lengths is None else zero_pads(target, (lengths - 1).clamp_min(0), fill=IGNORE)
+        lost = cross_entropy(h, self.embed.weight, target, reduction="none")
+        rows = lost.sum(1) / (target != IGNORE).sum(1).clamp_min(1)
+        return rows if reduction == "none" else rows.mean() if reduction == "mean" else rows.sum()
 
     def _rows(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Two sequences that a head looks at together, [B, 2, T ...], are rows of their own below it."""

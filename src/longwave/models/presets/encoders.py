@@ -119,7 +119,8 @@ def elmo(
 
 def elmo_classifier(
     *,
-    n_classes: int = 2,  # what there is to choose from
+    n_classes: int = 2,  # what there is to choose from, or numbers
+    head: Literal["classify", "regress"] = "classify",  # a class a sequence, or numbers
     words: bool = True,  # the input is characters of words, [B, T, W]; False: tokens
     vocab: int = 256,  # tokens, where these are the input
     d_elmo: int = 512,  # width of each direction of the language model below
@@ -131,8 +132,8 @@ def elmo_classifier(
 ) -> Spec:
     """BiLSTM + ELMo + attention: features of the language model, mixed by learned weights, LSTMs, attentive pooling."""
     below = elmo(words=words, vocab=vocab, guesses=False, d_model=d_elmo, d_cell=d_cell, filters=filters)
-    head = Spec("classify", n_classes=n_classes, pool="attention", dropout=dropout)
-    return on_features(below, head, d_model=d_model, n_layers=n_layers, dropout=dropout)
+    top = Spec(head, n_classes=n_classes, pool="attention", dropout=dropout)
+    return on_features(below, top, d_model=d_model, n_layers=n_layers, dropout=dropout)
 
 
 def _head(kind: str, vocab: int, n_classes: int, layer: dict[str, Any], pooler: dict[str, Any]) -> Spec:

@@ -57,16 +57,17 @@ class Report:
         return f"{self.family}: {self.matched} tensors matched, 0 missing, 0 unexpected; {far}{opens}"
 
 
-def load(path: str | Path, head: Spec | None = None) -> Model:
+def load(path: str | Path, head: Spec | None = None, *, language: float = 0.0) -> Model:
     """The model of a run, a folder or file of published weights, or a hub id such as "openai-community/gpt2"; in eval
     mode.
 
-    With `head` it gets that one, untrained, in place of its own: Spec("classify", n_classes=2, pool="last").
+    With `head` it gets that one, untrained, in place of its own: Spec("classify", n_classes=2, pool="last"). `language`
+    then weighs the loss of the next token, which is added to the head's.
     """
     found = fetch(path)
     model = store.load(found) if _ours(found) else read(found)[0]
     model.home = _home(found, model)
-    return model if head is None else with_head(model, head)
+    return model if head is None else with_head(model, head, language=language)
 
 
 def bring(path: str | Path, out: str | Path) -> Report:

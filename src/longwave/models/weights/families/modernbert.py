@@ -31,9 +31,11 @@ def spec(config: Config) -> Spec:
         config.must(key, "gelu")
     for key in ("decoder_bias", "tie_word_embeddings"):
         config.must(key, True)
+    # the last two stand in published files, where nothing reads them: norm_eps and rotations hold
     config.ignore("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile",
                   "repad_logits_with_grad", "sparse_prediction", "sparse_pred_ignore_index", "cls_token_id",
-                  "sep_token_id", "embedding_dropout", "mlp_dropout")  # fmt: skip
+                  "sep_token_id", "embedding_dropout", "mlp_dropout",
+                  "layer_norm_eps", "position_embedding_type")  # fmt: skip
     bases = [_base(config, kind, old, base) for kind, old, base in
              zip(KINDS, ("global_rope_theta", "local_rope_theta"), (160000.0, 10000.0), strict=True)]  # fmt: skip
     labels = config.shape("classifier.weight")
