@@ -108,6 +108,36 @@ def test_values_of_listops_are_those_of_another_interpreter(shared_data, monkeyp
         make("listops", examples=5000, shortest=1, longest=5)
 
 
+def test_published_files_of_listops_and_pathfinder(tmp_path, shared_data):
+    for name in ("train", "val", "test"):
+        (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n( ( ( [MAX 4 ) ( ( [SM 9 ) 3 ) ] ) ) ]\t4\n7\t7\n")
+    task = make("listops", data=str(tmp_path))
+    assert [[listops.WORDS[t] for t in row] for row in task.unseen.rows(np.arange(2))] == [
+        ["[MAX", "4", "[SM", "9", "3", "]", "]"], ["7"]]  # fmt: skip
+    assert task.unseen.y.tolist() == [4, 7]
+    (tmp_path / "basic_val.tsv").write_text("[MAX 4 x ]\t4\n")
+    with pytest.raises(lw.UserError, match=r"val\.tsv, line 1: 'x' is no word of ListOps"):
+        make("listops", data=str(tmp_path))
+    short = make("listops", context=200, data=str(shared_data / "listops" / "short"))
+    assert [len(part) for part in (short.train, short.valid, short.unseen)] == [20000, 2000, 2000]
+    with pytest.raises(lw.UserError, match="there are several"):
+        make("listops", data=str(shared_data / "listops"))
+
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "imgs" / "0").mkdir(parents=True)
+    (tmp_path / "metadata").mkdir()
+    for i in range(20):
+        image.fromarray(np.full((4, 4), 10 * i, np.uint8)).save(tmp_path / "imgs" / "0" / f"sample_{i}.png")
+    lines = [f"imgs/0 sample_{i}.png {i} {i % 2} 1.8 6 2.0 5 1.5 2" for i in range(20)]
+    (tmp_path / "metadata" / "0.npy").write_text("\n".join(lines) + "\n")
+    task = make("pathfinder", data=str(tmp_path))
+    parts = (task.train, task.valid, task.unseen)
+    assert [len(part) for part in parts] == [16, 2, 2]
+    assert all(part.x[i, 0, 0] / 10 % 2 == part.y[i] for part in parts for i in range(len(part)))
+    made = make("pathfinder", context=1024, data=str(shared_data / "pathfinder" / "path32_test.npz"))
+    assert made.batch(0)[0].shape == (5, 1024, 1)
+
+
 def test_dots_of_pathfinder_are_joined_where_a_flood_says_so():
     lines, dots, label = pathfinder.pictures(np.random.default_rng(1), 60, 32, 7, 4)
     assert label.sum() == 30

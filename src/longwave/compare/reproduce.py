@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from longwave import models, tasks
 from longwave.compare.match import with_hidden
-from longwave.compare.settings import COLUMNS, OF_PLAN, ROWS, Row, sizes
+from longwave.compare.settings import COLUMNS, MADE, OF_PLAN, ROWS, Row, sizes
 from longwave.compare.trial import Result, Trial, read_json
 from longwave.errors import UserError, choose, nearest
 from longwave.registry import schema
@@ -107,7 +107,8 @@ def cells(
     made = []
     for column in columns:
         for row in rows:
-            given = data.get(column) or data.get("")
+            made_here = COLUMNS[table.name][column].data == MADE
+            given = data.get(column) or (None if made_here else data.get(""))
             try:
                 made.append(_cell(table, row, column, budget, given, seeds, changes))
             except UserError as problem:
@@ -124,7 +125,7 @@ def _cell(
     work: Any = tasks.registry.get(where.task)
     options = dict(where.full if budget == "full" else where.laptop)
     takes_data = any(o.name == "data" for o in schema(work))
-    if budget == "full" and takes_data and data is None:
+    if budget == "full" and takes_data and data is None and where.data != MADE:
         raise UserError(f"--data is needed: {where.data}")
     if data is not None and takes_data:
         options["data"] = data

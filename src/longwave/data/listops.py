@@ -9,16 +9,27 @@ Trees grow level by level, all at once: arrays instead of 100,000 recursions. Ev
 above each of its nodes belongs to; children of a node stand side by side.
 """
 
+import gzip
+import lzma
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from longwave.data.examples import Examples, ragged
+from longwave.errors import UserError
 
 Ints = NDArray[np.int64]
 OPERATOR = 0.25
 MIN, MAX, MED, SM, CLOSE = range(10, 15)  # tokens behind the digits
 WORDS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 VOCAB = len(WORDS)
+FETCH = "lra_release.gz is at storage.googleapis.com/long-range-arena; unpack it and give its listops-1000"
+SPLITS = {"train": ("train",), "valid": ("val", "valid", "dev"), "test": ("test",)}
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 @dataclass
@@ -102,3 +113,54 @@ def _values(levels: list[Level]) -> Ints:
         value, new = above.token.copy(), answers[above.token[inner] - MIN, every]
         value[inner] = new
     return value
+
+
+def read(where: str) -> list[Examples]:
+    """basic_train.tsv, basic_val.tsv and basic_test.tsv of a folder, of training, validation and test; or
+    NAME.train.tsv(.gz) and so on, where the folder's path ends in NAME."""
+    folder = Path(where).expanduser()
+    folder, prefix = (folder, "") if folder.is_dir() else (folder.parent, folder.name)
+    found = []
+    for names in SPLITS.values():
+        files = sorted(
+            f for f in folder.glob(f"{prefix}*.tsv*") if set(names) & set(f.name.replace("_", ".").split("."))
+        )
+        if len(files) != 1:
+            several = (
+                f"several: {', '.join(file.name for file in files)}; give {folder}/NAME" if files else f"none: {FETCH}"
+            )
+            raise UserError(f"of files *{names[0]}.tsv in {folder} there must be one, there are {several}")
+        found.append(_read(files[0]))
+    return found
+
+
+def _read(file: Path) -> Examples:
+    number = {word: i for i, word in enumerate(WORDS)}
+    texts, values = [], []
+    for line, cells in enumerate(_cells(file), 1):
+        if line == 1 and cells[:2] == ["Source", "Target"]:
+            continue
+        digits = [cell.isdecimal() and len(cell) == 1 for cell in cells[:2]]
+        if len(digits) != 2 or not any(digits):
+            raise UserError(f"{file}, line {line}: not an expression and its value of one digit, with a tab between")
+        text, value = (cells[0], cells[1]) if digits[1] else (cells[1], cells[0])
+        words = (
+            text.replace("(", " ").replace(")", " ").split()
+        )  # brackets around every step of the grammar say nothing
+        unknown = next((word for word in words if word not in number), None)
+        if unknown is not None or not words:
+            raise UserError(f"{file}, line {line}: {unknown or 'nothing'!r} is no word of ListOps: {' '.join(WORDS)}")
+        texts.append(np.array([number[word] for word in words], np.uint8))
+        values.append(int(value))
+    if not texts:
+        raise UserError(f"{file} is empty")
+    return ragged(texts, np.array(values, np.int64))
+
+
+def _cells(file: Path) -> Iterator[list[str]]:
+    try:
+        with OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                yield line.rstrip("\n").split("\t")
+    except (OSError, EOFError, UnicodeDecodeError) as problem:
+        raise UserError(f"cannot read {file}: {problem}") from problem

@@ -7,6 +7,7 @@ far apart the dots are tells nothing: in an image of either label both answers w
 """
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ ALIKE = 1.5  # pixels by which the two distances between dots may differ
 CELLS = 2  # a pixel, of the map of what is taken
 TRIES, AT_ONCE = 40, 8  # rounds of so many curves, of which the first that fits is taken
 ROUND = 512  # images begun at once
+FETCH = "lra_release.gz is at storage.googleapis.com/long-range-arena; give its pathfinder32/curv_contour_length_14"
 BARREN = 4  # rounds an image, when curves are too many for it
 
 
@@ -132,3 +134,36 @@ def _points(dashes: Floats) -> Floats:
     """Both ends and the middle of each dash, and the middle of the gap behind it."""
     a, b = dashes[:, :, 0], dashes[:, :, 1]
     return np.concatenate([a, (a + b) / 2, b, b + (b - a) * (GAP / DASH / 2)], 1)
+
+
+def read(where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images [N, size, size] and whether they are joined: of the folder curv_contour_length_14 of the Long Range
+    Arena's pathfinder32 (imgs, and metadata that list them), or of a file .npz of x and y."""
+    path = Path(where).expanduser()
+    if path.suffix == ".npz":
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                return held["x"], held["y"].astype(np.int64)
+        except (OSError, KeyError, ValueError) as problem:
+            raise UserError(f"cannot read {path}, which should hold x and y: {problem}") from problem
+    lists = sorted((path / "metadata").glob("*.npy"), key=lambda file: (len(file.name), file.name))
+    if not lists:
+        raise UserError(f"there is no metadata/*.npy in {path}: {FETCH}")
+    try:
+        from PIL import Image
+    except ImportError as missing:
+        raise UserError("images as files need: pip install 'longwave[twins]'") from missing
+    images, labels = [], []
+    for file in lists:
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            cells = line.split()  # folder, name, number, joined or not, more
+            if len(cells) < 4 or cells[3] not in ("0", "1"):
+                raise UserError(f"{file}, line {number}: not a folder, a name, a number, and 0 or 1")
+            try:
+                images.append(np.asarray(Image.open(path / cells[0] / cells[1]).convert("L")))
+            except OSError as problem:
+                raise UserError(
+                    f"{file}, line {number}: cannot read {path / cells[0] / cells[1]}: {problem}"
+                ) from problem
+            labels.append(int(cells[3]))
+    return np.stack(images), np.array(labels, np.int64)

@@ -5,6 +5,7 @@ arguments; 96,000 expressions for training, 2,000 for validation and 2,000 for t
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,14 +38,19 @@ class ListOps(Classified):
         batch: int,
         seed: int,
         *,
+        data: str | None = None,  # a folder with basic_train.tsv, basic_val.tsv, basic_test.tsv; None: made here
         examples: int = 96000,  # for training; as many as a forty-eighth of them for validation, and for test
         shortest: int = 500,  # an expression has more tokens than this
         longest: int = 2000,  # and fewer than this
         depth: int = 10,  # levels
         arguments: int = 10,  # of an operator at most
     ) -> None:
-        super().__init__(context, batch, seed, examples=examples, shortest=shortest, longest=longest, depth=depth,
-                         arguments=arguments)  # fmt: skip
+        data = data and str(Path(data).expanduser().absolute())
+        super().__init__(context, batch, seed, data=data, examples=examples, shortest=shortest, longest=longest,
+                         depth=depth, arguments=arguments)  # fmt: skip
+        if data is not None:
+            self._read(data)
+            return
         if not (examples > 0 and depth > 1 and arguments > 1 and 0 <= shortest < longest - 1):
             raise UserError(f"expressions need 2 levels, 2 arguments and room between {shortest} and {longest} tokens")
         if context < longest - 1:
@@ -56,6 +62,15 @@ class ListOps(Classified):
         valid, test = every.take(np.arange(held)), every.take(np.arange(held, 2 * held))
         train = every.take(np.arange(2 * held, len(every)))
         self.have(train, valid, test, f"{len(train):,} generated expressions of {shortest} to {longest} tokens")
+
+    def _read(self, data: str) -> None:
+        parts = listops.read(data)
+        longest = max(int(part.sizes.max()) for part in parts if part.sizes is not None)
+        if longest > self.context:
+            raise UserError(f"{data} has an expression of {longest} tokens: it does not fit into a --context of "
+                            f"{self.context}")  # fmt: skip
+        train, valid, test = parts
+        self.have(train, valid, test, f"{data}: {len(train):,} expressions of up to {longest} tokens")
 
     def _make(self) -> Iterator[Examples]:
         """Expressions in pieces, each only once."""
