@@ -1,10 +1,13 @@
-"""FNet, Nystromformer, BigBird and Longformer beside those of transformers, which each have a limit of their own."""
+"""FNet, Nystromformer, BigBird, Longformer and Reformer beside those of transformers; each has a limit of its own."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
+from transformers.models.reformer.modeling_reformer import LSHSelfAttention
 
 import longwave as lw
 from longwave.errors import UserError
@@ -19,6 +22,12 @@ FNET = {key: value for key, value in BERT.items() if key != "num_attention_heads
 NYSTROM = dict(**BERT, num_landmarks=3, segment_means_seq_len=12, conv_kernel_size=5)
 BIRD = dict(**BERT, block_size=2, num_random_blocks=1)
 LONG = {**BERT, "pad_token_id": 1, "attention_window": 4, "type_vocab_size": 1}
+REFORMER = dict(vocab_size=40, hidden_size=8, num_attention_heads=2, attention_head_size=6, feed_forward_size=12,
+                attn_layers=["local", "lsh", "local"], axial_pos_shape=[3, 4], axial_pos_embds_dim=[2, 6],
+                max_position_embeddings=12, local_attn_chunk_length=6, lsh_attn_chunk_length=6, num_buckets=[2, 4],
+                hidden_dropout_prob=0.0, local_attention_probs_dropout_prob=0.0)  # fmt: skip
+ROUNDS = {**REFORMER, "num_hashes": 2, "local_attn_chunk_length": 12, "lsh_attn_chunk_length": 12, "num_buckets": 4,
+          "axial_pos_embds": False, "layer_norm_eps": 1e-5}  # fmt: skip
 TWINS = {  # name: class of transformers, its options; whether it is right on padded batches
     "FNetModel": ("FNetModel", FNET, False),
     "FNetForMaskedLM": ("FNetForMaskedLM", FNET, False),
@@ -37,6 +46,9 @@ TWINS = {  # name: class of transformers, its options; whether it is right on pa
     "LongformerModel": ("LongformerModel", LONG, True),
     "LongformerForMaskedLM": ("LongformerForMaskedLM", LONG, True),
     "LongformerForSequenceClassification": ("LongformerForSequenceClassification", dict(**LONG, num_labels=3), True),
+    "ReformerModelWithLMHead": ("ReformerModelWithLMHead", dict(**REFORMER, is_decoder=True), True),
+    "ReformerForMaskedLM": ("ReformerForMaskedLM", REFORMER, True),
+    "Reformer, two rounds": ("ReformerModelWithLMHead", dict(**ROUNDS, is_decoder=True), True),
     "LongformerForTokenClassification": ("LongformerForTokenClassification", dict(**LONG, num_labels=3), True),
 }  # fmt: skip
 LENGTHS = (12, 5, 1)
@@ -89,9 +101,9 @@ def test_in_and_out(name, tmp_path):
         torch.testing.assert_close(one, two, rtol=0, atol=CLOSE)
 
 
-@pytest.mark.parametrize("name", [name for name in TWINS if "Masked" in name or " " in name])
+@pytest.mark.parametrize("name", [name for name in TWINS if "Masked" in name or " " in name or "LM" in name])
 def test_gradients_of_one_step(name, tmp_path):
-    theirs = twin(name, tmp_path)
+    theirs = twin(name, tmp_path).train("Reformer" in name)  # which has gradients in training only
     ours = lw.load(tmp_path)
     tokens, how = fitting(theirs, torch.randint(40, (2, 12)))
     right = ask(theirs, tokens, **how)[0]
@@ -127,7 +139,38 @@ def test_bigbirds_random_blocks(tmp_path, monkeypatch):
     torch.testing.assert_close(ours(tokens)[0], ask(theirs, tokens)[0], rtol=0, atol=CLOSE)
 
 
+def test_reformers_local_layers_read_texts_of_any_length(tmp_path):
+    options = dict(**REFORMER, is_decoder=True)
+    cls = transformers.ReformerModelWithLMHead
+    cls(cls.config_class(**{**options, "attn_layers": ["local"] * 2, "axial_pos_shape": [5, 5]})).save_pretrained(
+        tmp_path
+    )
+    theirs, ours = cls.from_pretrained(tmp_path).eval(), lw.load(tmp_path).eval()
+    theirs.config.max_position_embeddings = theirs.reformer.embeddings.max_position_embeddings = 25
+    tokens = torch.randint(40, (2, 23))
+    with torch.no_grad():
+        (right,) = ask(theirs, tokens)
+        first, state = ours(tokens[:, :15], ours.init_state(2))
+        rest, _ = ours(tokens[:, 15:], state)
+    torch.testing.assert_close(ours(tokens)[0], right, rtol=0, atol=CLOSE)
+    torch.testing.assert_close(torch.cat([first, rest], 1), right, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("n_buckets", [8, (2, 4, 6)])
+def test_reformers_buckets_are_those_of_the_same_rotations(n_buckets, monkeypatch):
+    ours = lw.create_mixer("reformer", d_model=8, n_heads=2, d_key=6, n_buckets=n_buckets, rounds=3)
+    buckets = n_buckets if isinstance(n_buckets, int) else list(n_buckets)
+    options = {**REFORMER, "num_buckets": buckets, "num_hashes": 3}
+    theirs = LSHSelfAttention(transformers.ReformerConfig(**options), layer_idx=0)
+    u = torch.randn(2, 9, 2, 6)
+    monkeypatch.setattr(torch, "randn", lambda shape, **_: ours.rotations if shape == ours.rotations.shape else None)
+    found = theirs._hash_vectors(u.transpose(1, 2), 3, None).unflatten(2, (3, 9)).permute(0, 3, 1, 2)
+    assert torch.equal(ours._hash(u), found - torch.arange(3) * math.prod(ours.buckets))
+
+
 @pytest.mark.parametrize(("name", "kind", "options"), [
+    ("reformer", "ReformerModelWithLMHead",
+     dict(is_decoder=True, num_attention_heads=2, max_position_embeddings=2**19, axial_pos_shape=[512, 1024])),
     ("fnet", "FNetForPreTraining", {}),
     ("nystromformer", "NystromformerForMaskedLM", {}),
     ("bigbird", "BigBirdForPreTraining", {}),
@@ -138,7 +181,7 @@ def test_published_sizes_are_theirs(name, kind, options):
     cls = getattr(transformers, kind)
     with torch.device("meta"):
         ours, theirs = lw.create_model(name), cls(cls.config_class(**options))
-    assert theirs.num_parameters() - ours.n_parameters in (0, 2 * 768)  # rows of positions that nobody reads
+    assert theirs.num_parameters() - ours.n_parameters in (0, 320, 2 * 768)  # a bias, positions that nobody reads
 
 
 BAD = {
@@ -146,6 +189,9 @@ BAD = {
     "an odd window": ("LongformerForMaskedLM", dict(attention_window=5), "must be even"),
     "all pairs": ("BigBirdForMaskedLM", dict(attention_type="original_full"), "'attention_type' is"),
     "another start": ("NystromformerForMaskedLM", dict(inv_coeff_init_option=True), "'inv_coeff_init_option' is"),
+    "another chunk": ("ReformerForMaskedLM", dict(lsh_attn_chunk_length=4), "chunks are 6 and 4 tokens"),
+    "another layer": ("ReformerForMaskedLM", dict(attn_layers=["global"]), "must be a list of local and lsh"),
+    "other axes": ("ReformerForMaskedLM", dict(axial_pos_embds_dim=[3, 6]), "of which the sum must be 8"),
     "unknown key": ("FNetForMaskedLM", dict(spectral=1), "unknown key 'spectral'"),
 }  # fmt: skip
 

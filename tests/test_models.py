@@ -66,6 +66,20 @@ TINY = {
     "longformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, window=4, context=64, vocab=40),
     "elmo": dict(d_model=6, d_cell=10, n_layers=2, filters=64, vocab=40),
     "elmo_classifier": dict(d_elmo=6, d_cell=10, filters=64, d_model=8, n_layers=1, n_classes=3),
+    "reformer": dict(
+        d_model=8,
+        n_layers=2,
+        n_heads=2,
+        d_key=4,
+        d_hidden=16,
+        chunk=3,
+        n_buckets=(2, 4),
+        context=64,
+        columns=8,
+        d_row=2,
+        vocab=40,
+        dropout=0.0,
+    ),
     "hierarchy": dict(d_model=8, n_lower=1, n_upper=1, vocab=40, piece=4),
     "transformer": dict(d_model=8, n_layers=2, n_heads=2, d_hidden=16, vocab=40),
     "rnn_seq2seq": dict(d_model=8, n_layers=2, vocab=40),
@@ -204,6 +218,7 @@ def test_published_sizes():
     assert published("longformer") == 148_709_721
     assert published("whisper") == 37_184_256 + 12 * 384  # biases of keys, which change nothing and theirs has not
     assert published("whisper", d_model=512, n_layers=6, n_heads=8) == 71_825_408 + 18 * 512
+    assert published("reformer") == 2_747_904
     assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
     assert published("gnmt") == pytest.approx(278e6, rel=0.01)  # as Shazeer et al. 2017 count it, table 2
     assert published("transformer_big") == pytest.approx(213e6, rel=0.01)

@@ -14,14 +14,14 @@ from longwave.ops.ragged import zero_pads
 from oracles import gradients
 
 
-def seen(u: Tensor, rotations: Tensor, chunk: int) -> list[list[int]]:
+def seen(u: Tensor, rotations: Tensor, ours) -> list[list[int]]:
     """Which tokens each token of one head looks up, itself left out."""
-    finds = [set() for _ in u]
+    finds, chunk = [set(range(t)) if t < ours.dense else set() for t in range(len(u))], ours.chunk
     for r in range(rotations.shape[1]):
-        lists: dict[int, list[int]] = {}
+        lists: dict[tuple[int, ...], list[int]] = {}
         for t, ut in enumerate(u):
-            turned = ut @ rotations[:, r]
-            bucket = int(torch.cat([turned, -turned]).argmax()) if len(turned) else 0
+            turned = (ut @ rotations[:, r]).split([n // 2 for n in ours.buckets])
+            bucket = tuple(int(torch.cat([each, -each]).argmax()) for each in turned if len(each))
             mine = lists.setdefault(bucket, [])
             rank = len(mine)
             finds[t] |= set(mine[max(0, (rank // chunk - 1) * chunk) : rank])
@@ -35,7 +35,7 @@ def row(x: Tensor, ours) -> Tensor:
     for u, v, rotations in zip(U, V, ours.rotations, strict=True):
         k = u / (u.square().sum(-1, keepdim=True) + 1e-6 * u.shape[1]).sqrt()
         ys = []
-        for t, others in enumerate(seen(u.detach(), rotations, ours.chunk)):
+        for t, others in enumerate(seen(u.detach(), rotations, ours)):
             ys.append((u[t] @ k[others].T).softmax(-1) @ v[others] if others else v[t])
         heads.append(torch.stack(ys))
     return torch.cat(heads, -1) @ ours.out.weight.T
@@ -43,11 +43,12 @@ def row(x: Tensor, ours) -> Tensor:
 
 def pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
     x, lengths = torch.randn(3, 24, 8, dtype=torch.float64, requires_grad=True), torch.tensor([24, 11, 1])
-    for rounds, chunk in ((1, 3), (3, 2), (2, 32)):
-        ours = mixers.create("reformer", 8, n_heads=2, n_buckets=4, rounds=rounds, chunk=chunk).double()
+    for rounds, chunk, more in ((1, 3, {}), (3, 2, {}), (2, 32, {}), (2, 3, dict(dense=9, n_buckets=(2, 4), d_key=3))):
+        options = dict(n_heads=2, n_buckets=4, rounds=rounds, chunk=chunk) | more
+        ours = mixers.create("reformer", 8, **options).double()
         y = zero_pads(ours(x, None, lengths)[0], lengths)
         wanted = torch.stack([F.pad(row(x[b, :n], ours), (0, 0, 0, 24 - n)) for b, n in enumerate(lengths.tolist())])
-        which = f"{rounds} rounds, chunks of {chunk}"
+        which = f"{rounds} rounds, chunks of {chunk}{', the first see all' * bool(more)}"
         yield f"output, {which}", y, wanted
         w = ours.uv.weight
         yield from gradients(y, wanted, {f"x, {which}": (x, x), f"the projection, {which}": (w, w)})

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from longwave.errors import check_divides, check_positive
+from longwave.errors import UserError, check_divides, check_positive
 from longwave.hints import hint
 from longwave.mixer import Mixer
 from longwave.ops.attention import Pattern, attention
@@ -52,6 +52,7 @@ class Attention(Mixer):
         score: Literal["scaled_dot", "dot", "bilinear", "additive"] = "scaled_dot",  # how a query and a key match
         temperature: float = 1.0,  # scores are divided by it: below 1 sharper, above 1 flatter
         window: int | None = None,  # see only this many tokens back (itself included)
+        block: int | None = None,  # or cut time into blocks of so many tokens: see one's own and the one before it
         causal: bool = True,  # False: see the whole sequence, for encoders
         position: Literal["rope", "alibi", "t5", "none"] = "rope",  # how the distance of two tokens enters
         rope_base: float = 10000.0,  # the longest rotary wavelength is 2 pi times this
@@ -67,9 +68,12 @@ class Attention(Mixer):
         d_key = d_key or d_model // n_heads
         d_value = d_value or d_key
         check_divides("n_kv_heads", n_kv_heads, "n_heads", n_heads)
+        if block is not None and window is not None:
+            raise UserError(f"window={window} and block={block} both say what is near: give one of them")
+        window = 2 * block if block is not None else window
         check_positive(window=1 if window is None else window, temperature=temperature)
         check_scaling(rope_scaling)
-        self.causal, self.window, self.position = causal, window, position
+        self.causal, self.window, self.block, self.position = causal, window, block, position
         self.rope_base, self.rope_scaling, self.dropout = rope_base, rope_scaling, dropout
         self.growth = "linear" if window is None else "window"
         self.n_heads, self.n_kv_heads, self.d_key, self.d_value = n_heads, n_kv_heads, d_key, d_value
@@ -120,7 +124,7 @@ class Attention(Mixer):
         aligned: bool = False,
     ) -> Tensor:  # fmt: skip
         pattern = Pattern(
-            self.causal, self.window, aligned=aligned,
+            self.causal, self.window, aligned=aligned, block=self.block, around=0 if self.block is None else 1,
             slopes=self.slopes if self.position == "alibi" else None,
             table=self.table if self.position == "t5" else None,
         )  # fmt: skip

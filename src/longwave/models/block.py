@@ -24,6 +24,7 @@ from longwave.spec import Spec
 from longwave.state import Parts, State
 
 Residual = Literal["pre", "post", "sandwich", "none", "reversible"]
+WideResidual = Literal[Residual, "reversible_wide"]
 Item = Spec | Sequence["Item"]
 
 
@@ -112,7 +113,9 @@ class Stack(Mixer):
 class Backbone(Stack):
     """Blocks of branches, built from specs, and a last norm. Initialisation runs here, once.
 
-    Where the residual is "reversible", branches write in turn into two streams (see models.reversible).
+    Where the residual is "reversible", branches write in turn into two streams (see models.reversible), whose mean is
+    the output; "reversible_wide": both beside one another, twice as wide. The first blocks may be branches that say
+    their own residual (positions): they come before there are two streams.
     """
 
     def __init__(
@@ -121,13 +124,14 @@ class Backbone(Stack):
         *,
         blocks: Sequence[Item],
         norm: str | Spec = "rms",
-        residual: Residual = "pre",
+        residual: WideResidual = "pre",
         dropout: float = 0.0,
         tied_dropout: bool = False,
         last_norm: str | Spec | None = None,
         init_std: float | None = None,
     ) -> None:
-        self.reversible = residual == "reversible"
+        self.residual, self.reversible = residual, residual in ("reversible", "reversible_wide")
+        self.d_out = 2 * d_model if residual == "reversible_wide" else d_model
         alone = "none" if self.reversible else residual
         wrap = functools.partial(
             _branch, d_model, dict(norm=norm, residual=alone, dropout=dropout, tied_dropout=tied_dropout)
@@ -139,7 +143,11 @@ class Backbone(Stack):
             raise UserError("a reversible model computes its layers twice a step: batch norm would count a batch twice")
         if self.reversible and self.gives:
             raise UserError("a reversible model computes its layers one by one again: none can hand on what it gives")
-        self.norm = make_norm(last_norm or ("none" if residual == "post" else norm), d_model)
+        own = [all(spec.name == "branch" and "residual" in spec.options for spec in _flat(block)) for block in blocks]
+        self.n_before = own.index(False) if False in own else len(own)
+        if self.reversible and True in own[self.n_before :]:
+            raise UserError("of a reversible model only the first layers have a residual of their own")
+        self.norm = make_norm(last_norm or ("none" if residual == "post" else norm), self.d_out)
         if "rows" in getattr(self.norm, "couples", ()):
             self.couples = ("rows", "times")  # type: ignore[misc]
         if init_std is not None:
@@ -158,10 +166,14 @@ class Backbone(Stack):
     def _two_streams(
         self, x: Tensor, state: Parts | None, lengths: Tensor | None, dt: float | Tensor | None
     ) -> tuple[Tensor, Parts | None]:
-        branches = [branch for block in self.parts() for branch in block.parts()]
+        before, blocks = self.parts()[: self.n_before], self.parts()[self.n_before :]
+        branches = [branch for block in blocks for branch in block.parts()]
+        firsts: list[State | None] = [None] * len(before) if state is None else list(state.parts[: self.n_before])
+        for i, block in enumerate(before):
+            x, firsts[i] = block(x, firsts[i], lengths, dt if block.continuous else None)
         if state is None:
-            return two_streams(x, branches, lengths, dt), None
-        olds = [each for block, old in zip(self.parts(), state.parts, strict=True)
+            return self._joined(*two_streams(x, branches, lengths, dt)), None
+        olds = [each for block, old in zip(blocks, state.parts[self.n_before :], strict=True)
                 for each in ([None] * len(block.parts()) if old is None else old.parts)]  # type: ignore[attr-defined]  # fmt: skip
         a, b, news = x, x, []
         for branch, old in zip(branches, olds, strict=True):
@@ -169,8 +181,11 @@ class Backbone(Stack):
             a, b = b, a + y
             news.append(new)
         rest = iter(news)
-        blocks = [Parts(tuple(next(rest) for _ in block.parts())) for block in self.parts()]
-        return (a + b) / 2, Parts(tuple(blocks))
+        lasts = [Parts(tuple(next(rest) for _ in block.parts())) for block in blocks]
+        return self._joined(a, b), Parts((*firsts, *lasts))
+
+    def _joined(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.cat([a, b], -1) if self.residual == "reversible_wide" else (a + b) / 2
 
 
 def _flat(block: Item) -> list[Spec]:

@@ -77,9 +77,9 @@ class Dense(nn.Module):
 
 
 class Tag(Head):
-    def __init__(self, d_model: int, *, n_classes: int) -> None:
+    def __init__(self, d_model: int, *, n_classes: int, bias: bool = True) -> None:
         super().__init__()
-        self.out = Linear(d_model, n_classes)
+        self.out = Linear(d_model, n_classes, bias=bias)
 
     def forward(self, h: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         return self.out(h), state

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longwave.chunked import in_chunks
-from longwave.errors import check_positive
-from longwave.models.block import Backbone, Residual
+from longwave.errors import UserError, check_positive
+from longwave.models.block import Backbone, WideResidual
 from longwave.models.density import check_rows, draw_tokens
 from longwave.models.model import Model
 from longwave.ops.linear import linear
@@ -33,7 +33,7 @@ class LanguageModel(Model):
         blocks: tuple[Spec | tuple, ...],  # mixers, or groups of mixers; each becomes a residual branch
         vocab: int = 256,  # tokens; 256 are bytes
         norm: str | Spec = "rms",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
-        residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
+        residual: WideResidual = "pre",  # where the norm stands; reversible (_wide: both streams): no activations kept
         dropout: float = 0.0,  # of embeddings and branches, in training
         tied: bool = True,  # the embedding is also the output matrix
         embed_norm: bool = False,  # embeddings are normed, too
@@ -47,7 +47,9 @@ class LanguageModel(Model):
         self.backbone = Backbone(
             d_model, blocks=blocks, norm=norm, residual=residual, dropout=dropout, init_std=init_std
         )
-        self.unembed = None if tied else Linear(d_model, vocab, bias=False)
+        if tied and self.backbone.d_out != d_model:
+            raise UserError(f"the output of {residual} is wider than an embedding: it needs tied=False")
+        self.unembed = None if tied else Linear(self.backbone.d_out, vocab, bias=False)
         for weight in [self.out] if tied else [self.embed.weight, self.out]:
             nn.init.normal_(weight, std=init_std or 1 / math.sqrt(d_model))
 

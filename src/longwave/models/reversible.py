@@ -2,7 +2,6 @@
 
     a, b = x, x
     for f in branches:    a, b = b, a + f(b)
-    y = (a + b) / 2
 
 Backward goes from the last branch to the first: it computes f(b) again (random numbers replayed), subtracts it, and
 takes the gradient through this one branch. So the activations of one branch are in memory, whatever the depth.
@@ -38,7 +37,9 @@ class _Job:
         return branch(b, None, self.lengths, self.dt if branch.continuous else None)[0]
 
 
-def two_streams(x: Tensor, branches: Sequence[Mixer], lengths: Tensor | None, dt: float | Tensor | None) -> Tensor:
+def two_streams(
+    x: Tensor, branches: Sequence[Mixer], lengths: Tensor | None, dt: float | Tensor | None
+) -> tuple[Tensor, Tensor]:
     """From the beginning, without states; branches are f alone, without a residual of their own."""
     if isinstance(dt, Tensor) and dt.requires_grad:
         raise UserError("through reversible layers dt gets no gradient")
@@ -47,7 +48,7 @@ def two_streams(x: Tensor, branches: Sequence[Mixer], lengths: Tensor | None, dt
     a, b, *totals = _Reversible.apply(job, x, *parameters)
     for (name, per_token), total in zip(job.terms, totals, strict=True):
         aux_loss(name, total, per_token=per_token)
-    return (a + b) / 2
+    return a, b
 
 
 class _Reversible(torch.autograd.Function):

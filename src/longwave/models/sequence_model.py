@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longwave import models
 from longwave.chunked import in_chunks
 from longwave.errors import UserError, check_positive
-from longwave.models.block import Backbone, Residual
+from longwave.models.block import Backbone, WideResidual
 from longwave.models.heads import make_head
 from longwave.models.model import Model
 from longwave.ops.loss import IGNORE, cross_entropy
@@ -38,7 +38,7 @@ class SequenceModel(Model):
         types: int = 0,  # kinds of tokens that a batch may tell apart
         norm: str | Spec = "rms",  # rms, layer, gain, batch or none; Spec("rms", eps=1e-6)
         embed_norm: bool = False,  # embeddings are normed, too
-        residual: Residual = "pre",  # where the norm stands; reversible: no activations are kept
+        residual: WideResidual = "pre",  # where the norm stands; reversible (_wide: both streams): no activations kept
         last_norm: str | None = None,  # of the backbone's output; None: as norm says
         dropout: float = 0.0,  # of embeddings and branches, in training
         tied_dropout: bool = False,  # of a branch whole channels of a sequence are dropped, not single numbers
@@ -67,7 +67,9 @@ class SequenceModel(Model):
             last_norm=last_norm,
             init_std=init_std,
         )
-        self.head = make_head(head, d_model)
+        self.head = make_head(head, self.backbone.d_out)
+        if self.head.tied and self.backbone.d_out != d_model:
+            raise UserError(f"the output of {residual} is wider than an embedding: the head needs tied=False")
         if self.head.tied and d_input:
             raise UserError("a tied head needs a model of tokens (vocab): it shares the matrix that embeds them")
         if language and (d_input or not self.backbone.causal or self.head.pairs):

@@ -39,6 +39,7 @@ class Pattern:
     slopes: Float[Tensor, " H"] | None = None  # ALiBi: with each position of distance a head's bias falls by its slope
     aligned: bool = False  # a promise: the last T keys are the queries' own, and earlier keys precede them in order
     block: int | None = None  # time is cut into blocks of this many: a query sees the keys of its own block
+    around: int = 0  # and those of so many blocks before it (and after)
     first: int = 0  # keys at positions below this are seen from outside the window and the block too
     mask: Bool[Tensor, "#B T S"] | None = None  # and of all these only those that are True here
     table: Float[Tensor, "H N"] | None = None  # a bias for each head and bucket of distances, near ones one a bucket
@@ -53,7 +54,8 @@ class Pattern:
         if self.window is not None:
             seen = seen & ((gap.abs() < self.window) | ever)
         if self.block is not None:
-            seen = seen & ((q_pos[:, :, None] // self.block == k_pos[:, None, :] // self.block) | ever)
+            apart = q_pos[:, :, None] // self.block - k_pos[:, None, :] // self.block
+            seen = seen & ((apart.abs() <= self.around) | ever)
         return seen if self.mask is None else seen & self.mask
 
     @property
@@ -146,6 +148,9 @@ def attention_cases(make: Make) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "a mask", dict(**qkv(2, 9, 11), pattern=Pattern(causal=False, mask=mask))
     yield "another score", dict(**qkv(2, 9, 9), score=lambda q, k: torch.einsum("bthk,bshk->bhts", q.sin(), k.cos()))
     yield "blocks", dict(**qkv(1, 11, 11), pattern=Pattern(block=4))
+    for causal in (True, False):
+        near = Pattern(causal, 6, block=3, around=1)
+        yield f"blocks and those around, causal={causal}", dict(**qkv(2, 17, 17), pattern=near)
     yield "a window and the first", dict(**qkv(2, 23, 23), pattern=Pattern(False, 3, first=2))
     past = torch.tensor([[0], [2], [5]]) + torch.arange(4)
     buffer = torch.arange(12).expand(3, 12)

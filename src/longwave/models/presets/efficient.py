@@ -1,4 +1,6 @@
-"""Encoders of long texts as published: BERT with another mixer than attention over all pairs."""
+"""Models of long texts as published: BERT with another mixer than attention over all pairs, and the Reformer."""
+
+from typing import Literal
 
 from longwave.models.presets import encoders
 from longwave.models.presets.encoders import Kind
@@ -90,6 +92,43 @@ def longformer(
     made = encoders.bert(d_model=d_model, n_layers=n_layers, n_heads=n_heads, d_hidden=d_hidden, vocab=vocab,
                          context=context, types=types, head=head, n_classes=n_classes, dropout=dropout)  # fmt: skip
     return _with(made, mixer, "gelu", eps=1e-5)
+
+
+def reformer(
+    *,
+    layers: tuple[Literal["local", "lsh"], ...] = ("local", "lsh"),  # in turn: what is near, what has the same hash
+    d_model: int = 256,  # width
+    n_layers: int = 6,  # layers
+    n_heads: int = 2,  # attention heads
+    d_key: int = 64,  # width of a head
+    d_hidden: int = 512,  # width of the feed-forward network
+    chunk: int = 64,  # tokens that see one another, and those of the chunk before
+    n_buckets: int | tuple[int, ...] = (64, 128),  # of a hash, or of several whose buckets are multiplied
+    rounds: int = 1,  # hashes, each with a bucket for every token
+    context: int = 524288,  # positions that are learned
+    columns: int | None = 1024,  # positions are a row and a column, so many a row; None: a table of all
+    d_row: int = 64,  # channels of the row
+    vocab: int = 320,  # tokens
+    causal: bool = True,  # False: an encoder that guesses hidden tokens
+    dropout: float = 0.05,  # of embeddings, branches and local attention, in training
+) -> Spec:
+    """Reformer (Kitaev et al. 2020), sizes of the one trained on Crime and Punishment: reversible layers, local and LSH
+    in turn."""
+    kinds = {
+        "local": Spec("attention", n_heads=n_heads, d_key=d_key, block=chunk, position="none", causal=causal,
+                      dropout=dropout),
+        "lsh": Spec("reformer", n_heads=n_heads, d_key=d_key, n_buckets=n_buckets, rounds=rounds, chunk=chunk,
+                    dense=2 * chunk if rounds == 1 else chunk, causal=causal),
+    }  # fmt: skip
+    axial = dict(kind="learned") if columns is None else dict(kind="axial", columns=columns, d_row=d_row)
+    positions = Spec("branch", mixer=Spec("positions", longest=context, **axial), norm="none", residual="pre")
+    ffn = Spec("ffn", kind="relu", d_hidden=d_hidden, bias=True, dropout=dropout)
+    common = dict(d_model=d_model, vocab=vocab, norm=Spec("layer", eps=1e-12), residual="reversible_wide",
+                  dropout=dropout, init_std=0.02,
+                  blocks=[positions, *[[kinds[layers[i % len(layers)]], ffn] for i in range(n_layers)]])  # fmt: skip
+    if causal:
+        return Spec("language_model", tied=False, **common)
+    return Spec("sequence_model", head=Spec("tag", n_classes=vocab, bias=False), **common)
 
 
 def _with(made: Spec, mixer: Spec, act: str = "gelu_tanh", pooler: str = "tanh", eps: float = 1e-12) -> Spec:

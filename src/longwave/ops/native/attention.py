@@ -80,6 +80,8 @@ def can_attend(pattern: Pattern, dropout: float, *tensors: Tensor) -> str:
         return "the weights are being recorded"
     if pattern.mask is not None or pattern.table is not None:
         return "it knows no mask and no learned bias"
+    if pattern.around:
+        return "it knows no blocks around one's own"
     if pattern.slopes is not None and pattern.slopes.requires_grad:
         return "it gives slopes no gradient"
     return "dropout leaves nothing" if dropout >= 1 else on_cpu(tensors=tensors)
