@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from longwave import mixers
+from longwave import mixers, ops
 from longwave.cli import main
+from longwave.compare.flops import Counting
 from longwave.errors import UserError
-from longwave.probe import count_paths
+from longwave.probe import count_paths, fit_complexity
+from longwave.probe.complexity import kept
 from longwave.probe.paths import chain, table_rows
 
 
@@ -45,3 +48,56 @@ def test_profile_paths(tmp_path, capsys):
     assert (tmp_path / "paths.png").stat().st_size > 1000
     assert main(["profile", "paths", "--window", "1"]) == 2
     assert "2 or more" in capsys.readouterr().err
+
+
+def test_counted_exponents_are_the_published_ones():
+    found = list(fit_complexity(timed=False))
+    wrong = [(each.layer, each.quantity, each.against, each.exponent) for each in found if each.holds is False]
+    assert wrong == []
+    by_length = {(each.layer, each.quantity): each.exponent for each in found if each.against == "length"}
+    for layer in ("recurrence", "s4", "convolution", "restricted attention"):
+        assert by_length[layer, "a token"] == pytest.approx(0, abs=1e-9)  # however long the past
+
+
+def test_flops_are_those_that_torch_counts():
+    """Where torch's counter sees everything: float64, in which it takes cells apart, and attention by its weights."""
+    for name in (
+        "attention",
+        "lstm",
+        "gru",
+        "rnn",
+        "conv",
+        "long_conv",
+        "s4",
+        "mamba",
+        "gla",
+        "ffn",
+        "rwkv4",
+        "linformer",
+    ):
+        mixer = mixers.create(name, 16)
+        with torch.no_grad(), ops.use("torch"), Counting() as ours:
+            mixer(torch.randn(2, 24, 16))
+        with torch.no_grad(), ops.use("torch"), FlopCounterMode(display=False) as theirs:
+            mixer.double()
+            with ops.use("torch.weights" if name in ("attention", "linformer") else "torch"):
+                mixer(torch.randn(2, 24, 16, dtype=torch.float64))
+        assert ours.products == pytest.approx(theirs.get_total_flops(), rel=0.02), name
+        assert ours.count >= ours.products
+
+
+def test_activations_kept_are_counted_once():
+    """A tanh keeps its output, a product its input: the same tensor, of 3 x 5 floats."""
+    kept_twice = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    x = torch.randn(3, 5, requires_grad=True)
+    assert kept(lambda x: (kept_twice(x), None), x, kept_twice.parameters()) == 3 * 5 * 4
+
+
+def test_reproduce_measures_what_is_not_trained(capsys):
+    assert main(["reproduce", "paths", "--row", "convolution"]) == 0
+    said = capsys.readouterr().out
+    assert "O(log_k(n))" in said and "recurrence" not in said
+    assert main(["profile", "complexity", "--layers", "recurrence", "--no-timed"]) == 0
+    assert "FAIL" not in capsys.readouterr().out
+    assert main(["reproduce", "complexty"]) == 2
+    assert "did you mean 'complexity'" in capsys.readouterr().err

@@ -53,3 +53,53 @@ def _chains(counted: Any) -> list[str]:
 
 def _ways(counted: Any) -> list[str]:
     return [f"{counted.longest}", f"{counted.depth}"]
+
+
+def complexity_flags() -> list[Group]:
+    return [Group("complexity", "the layers", [
+        Option("out", str | None, None, "folder for the picture"),
+        Option("layers", str, "", "with commas between them; all where there is none"),
+        Option("timed", bool, True, "measure processor time, beside what is counted"),
+    ])]  # fmt: skip
+
+
+def complexity(chosen: dict[str, Any]) -> bool:
+    """Exponents fitted beside those published; whether all agree."""
+    from longwave.errors import choose
+    from longwave.probe.complexity import LAYERS, ROUNDS, TAPS, TOLERANCE, WINDOW, draw, fit_complexity
+
+    names = [name.strip() for name in chosen["layers"].split(",") if name.strip()] or list(LAYERS)
+    for name in names:
+        choose("layer", name, LAYERS)
+    found, lines = [], []
+    for each in fit_complexity(names, timed=chosen["timed"]):
+        found.append(each)
+        verdict = "" if each.holds is None else "pass" if each.holds else "FAIL"
+        theory = "-" if each.theory is None else f"{each.theory:g}"
+        sizes, values = " ".join(f"{n:,}" for n in each.sizes), " ".join(f"{v:.3g}" for v in each.values)
+        lines.append([each.layer, each.quantity, each.formula, each.against, theory, f"{each.exponent:.2f}", sizes,
+                      values, verdict])  # fmt: skip
+    print(in_columns(lines, ["layer", "quantity", "published", "against", "exponent", "ours", "sizes", "values", ""]))
+    print(f"\nwhat passes is within {TOLERANCE:g}; k = {TAPS} taps, r = {WINDOW} tokens seen")
+    print("counted: flops of a forward pass and of one more token, and bytes that training keeps")
+    print(f"measured: seconds of the processor, the least of {ROUNDS}")
+    if chosen["out"] is not None:
+        print(f"\n{draw(found, Path(chosen['out']) / 'complexity.png')}")
+    return all(each.holds is not False for each in found)
+
+
+def reproduce_complexity(own: dict[str, Any]) -> bool:
+    """Vaswani et al. 2017, Table 1, and Gu, Goel and Re 2022, Table 1."""
+    from longwave.compare.reproduce import pick
+    from longwave.probe.complexity import LAYERS
+
+    return complexity({"out": own["out"], "layers": ",".join(pick("row", own["row"], list(LAYERS))), "timed": True})
+
+
+def reproduce_paths(own: dict[str, Any]) -> bool:
+    """Vaswani et al. 2017, Table 1."""
+    from longwave.compare.reproduce import pick
+    from longwave.probe.paths import table
+
+    values = {option.name: option.default for option in path_flags()[0].options}
+    return paths({**values, "out": own["out"], "rows": pick("row", own["row"], list(table()))})

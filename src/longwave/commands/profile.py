@@ -88,6 +88,7 @@ def _recall(chosen: dict[str, Any], plan: dict[str, Any]) -> None:
 
 
 PROBES: dict[str, tuple[Callable[..., object], Callable[[], list[Group]]]] = {
+    "complexity": (_costs.complexity, _costs.complexity_flags),
     "paths": (_costs.paths, _costs.path_flags),
     "hippo": (_hippo, _hippo_flags),
     "recall": (_recall, _recall_flags),

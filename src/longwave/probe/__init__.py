@@ -3,9 +3,10 @@
 Every probe is a command, `longwave profile NAME`, and the function here that gives its numbers.
 """
 
+from longwave.probe.complexity import fit_complexity as fit_complexity
 from longwave.probe.gradient import gradient_by_lag as gradient_by_lag
 from longwave.probe.hippo import recall as hippo_recall
 from longwave.probe.paths import count_paths as count_paths
 from longwave.probe.recall import points as recall_points
 
-__all__ = ["count_paths", "gradient_by_lag", "hippo_recall", "recall_points"]
+__all__ = ["count_paths", "fit_complexity", "gradient_by_lag", "hippo_recall", "recall_points"]
