@@ -94,6 +94,15 @@ def test_rows_are_steps_of_their_sequence_in_the_order_of_time(tmp_path):
     assert float(x.std()) == pytest.approx(1, abs=0.02)
 
 
+def test_a_sequence_without_a_target_is_left_out_and_one_row_of_it_may_tell(tmp_path):
+    lines = [f"{i},{t},{i}.5" if t == 2 and i != 7 else f"{i},{t}," for i in range(12) for t in range(4)]
+    task = make(write(tmp_path / "a.csv", "\n".join(["who,v,y", *lines])), target="y", id="who", kind="regress")
+    parts = (task.train, task.valid, task.unseen)
+    assert [len(part) for part in parts] == [9, 1, 1] and "1 without a target are left out" in task.source
+    said = np.concatenate([part.y[:, 0] for part in parts]) * task.unit
+    assert sorted(np.round(said - said.min(), 3).tolist()) == [i for i in range(12) if i != 7]
+
+
 def test_forecasts_are_split_by_time_and_say_the_change(tmp_path):
     values = np.random.default_rng(0).normal(size=200).round(6)
     file = write(tmp_path / "a.csv", "\n".join(["t,v", *[f"{t},{v}" for t, v in enumerate(values)]]))

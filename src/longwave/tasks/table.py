@@ -116,14 +116,17 @@ class Table(Classified):
             return
         labels = table.column(target) if self.kind == "classify" else table.numbers(target)
         labels = labels[self.rows]
-        first = np.repeat(self.starts[:-1], np.diff(self.starts))
-        differ = np.flatnonzero((labels != labels[first]) & (labels == labels))  # NaN is no value
+        there = _there(labels)
+        told_at = np.minimum.reduceat(np.where(there, np.arange(len(labels)), len(labels)), self.starts[:-1])
+        told_at = np.where(told_at < self.starts[1:], told_at, self.starts[:-1])  # a sequence whose target nobody told
+        first = np.repeat(told_at, np.diff(self.starts))
+        differ = np.flatnonzero(there & (labels != labels[first]))
         if len(differ):
             at = int(differ[0])
             told = f"{labels[at]} where line {table.lines[self.rows[first[at]]]} says {labels[first[at]]}"
             raise table.wrong(int(self.rows[at]), target, f"{told}: a sequence has one target")
         spans = [(int(a), int(b)) for a, b in zip(self.starts[:-1], self.starts[1:], strict=True)]
-        kept, parts = self._split(table, target, labels[self.starts[:-1]])
+        kept, parts = self._split(table, target, labels[told_at])
         training = np.concatenate([np.arange(*spans[kept[i]]) for i in parts[0]])
         filled = self._normed(raw, training, raw.shape[1])
         steps = np.concatenate([filled, self.dt[:, None]], 1)
@@ -147,8 +150,7 @@ class Table(Classified):
     def _split(self, table: Columns, target: str, labels: NDArray[Any]) -> tuple[NDArray[np.int64], list[Any]]:
         """Which sequences have a target; and of these, those for training, validation and test."""
         classes = self.kind == "classify"
-        there = (labels != "") if labels.dtype.kind == "U" else ~np.isnan(labels)
-        kept = np.flatnonzero(there)
+        kept = np.flatnonzero(_there(labels))
         if len(kept) < len(labels):
             self.left_out.append(f"{len(labels) - len(kept):,} without a target are left out")
         if len(kept) < 3:
@@ -214,8 +216,7 @@ class Table(Classified):
             first = first[known]
             y = (ahead[known] - filled[first + T - 1, which][:, None]).astype(np.float32)
             parts.append(Examples(first, y))
-        self.left_out.append(f"rows {len(raw):,}")
-        self._have(table, parts, f"{len(parts[0]):,} windows")
+        self._have(table, parts, f"{len(parts[0]):,} windows of {len(raw):,} rows")
 
     def _take(self, table: Columns, every: Examples, parts: list[Any], what: str) -> None:
         sizes = np.full(len(every), every.x.shape[1]) if every.sizes is None else every.sizes
@@ -260,6 +261,10 @@ class Table(Classified):
         loss = float(F.mse_loss(answer, target))
         return {"loss": loss, "mae": float((answer - target).abs().mean()), "rmse": loss**0.5 * self.unit,
                 "naive": float(target.square().mean())}  # fmt: skip
+
+
+def _there(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    return (labels != "") if labels.dtype.kind == "U" else ~np.isnan(labels)
 
 
 def _kind(table: Columns, target: str) -> Kind:
