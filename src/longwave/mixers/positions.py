@@ -40,9 +40,12 @@ class Positions(Mixer):
         combine: Literal["add", "concat"] = "add",  # for a residual sum, or beside the features of the token
         offset: int = 0,  # sinusoids: what the first pair of channels is counted as; some texts count from 1
         halves: bool = False,  # all sines before all cosines, as Marian has them; False: in turn
+        base: float = 10000.0,  # sinusoids: how much longer than the first wave the one after the last would be
+        first: int = 0,  # sinusoids: the number of the first token; fairseq counts from behind that of the pad
     ) -> None:
         super().__init__()
-        self.d_model, self.offset, self.halves = d_model, offset, halves
+        check_positive(base=base)
+        self.d_model, self.offset, self.halves, self.base, self.first = d_model, offset, halves, base, first
         self.longest = None if kind == "sinusoidal" else longest
         self.table = nn.Parameter(torch.randn(longest, d_model) * 0.02) if kind == "learned" else None
         self.rows = self.columns = None
@@ -67,7 +70,7 @@ class Positions(Mixer):
         return y, None if state is None else Empty(state.n + ends(x, lengths))
 
     def _waves(self, pos: Tensor) -> Tensor:
-        p = sinusoids(pos, self.d_model, offset=self.offset)
+        p = sinusoids(pos + self.first, self.d_model, self.base, offset=self.offset)
         return torch.cat([p[..., ::2], p[..., 1::2]], -1) if self.halves else p
 
     def _look_up(self, pos: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from longwave.spec import Spec
 
 TYPES = {"marian": "MarianMTModel"}
 PREFIX, OUT = "model.", "lm_head.weight"
-TIED = {"model.encoder.embed_tokens.weight": "model.shared.weight",
+TIED = {OUT: "model.shared.weight",
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
         "model.decoder.embed_tokens.weight": "model.shared.weight"}  # fmt: skip
 BUFFERS = (r"embed_positions\.weight$",)
 BRANCHES = dict(encoder=("self_attn", "final"), decoder=("self_attn", "encoder_attn", "final"))
@@ -33,7 +34,7 @@ def spec(config: Config) -> Spec:
     vocab = config.size("vocab_size")
     config.must("decoder_vocab_size", vocab)
     config.ignore(*SEARCH)
-    heads, hidden = (_both(config, name) for name in ("attention_heads", "ffn_dim"))
+    heads, hidden = (both(config, name) for name in ("attention_heads", "ffn_dim"))
     kind = {"silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu"}.get(config.take("activation_function"))
     config.must("activation_function", *(["silu", "swish", "relu", "gelu"] if kind else ["silu"]))
     layers = [config.layers(f"{side}_layers") for side in BRANCHES]
@@ -54,19 +55,25 @@ SEARCH = ("bad_words_ids", "decoder_start_token_id", "early_stopping", "encoder_
 
 
 def config(model: Seq2Seq) -> dict[str, Any]:
-    layers = {side: getattr(model, side).parts()[1:] for side in BRANCHES}
-    sizes: dict[str, Any] = {}
-    for side, blocks in layers.items():
-        sizes[f"{side}_layers"] = len(blocks)
-        sizes[f"{side}_attention_heads"] = blocks[0].parts()[0].mixer.n_heads
-        sizes[f"{side}_ffn_dim"] = blocks[0].parts()[-1].mixer.out.in_features
-    vocab, width = model.embed.weight.shape
+    vocab = len(model.out)
     return dict(
-        d_model=width, vocab_size=vocab, decoder_vocab_size=vocab, **sizes, scale_embedding=model.scale != 1.0,
-        activation_function=layers["encoder"][0].parts()[-1].mixer.kind, dropout=model.dropout.p,
-        share_encoder_decoder_embeddings=True, tie_word_embeddings=True, is_encoder_decoder=True,
+        **sizes(model), vocab_size=vocab, decoder_vocab_size=vocab, share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True, is_encoder_decoder=True,
         pad_token_id=vocab - 1, decoder_start_token_id=vocab - 1, eos_token_id=0, forced_eos_token_id=None,
     )  # fmt: skip
+
+
+def sizes(model: Seq2Seq) -> dict[str, Any]:
+    """What the config says of the layers, and how they are used."""
+    layers = {side: getattr(model, side).parts()[1:] for side in BRANCHES}
+    found: dict[str, Any] = {}
+    for side, blocks in layers.items():
+        found[f"{side}_layers"] = len(blocks)
+        found[f"{side}_attention_heads"] = blocks[0].parts()[0].mixer.n_heads
+        found[f"{side}_ffn_dim"] = blocks[0].parts()[-1].mixer.out.in_features
+    return dict(**found, d_model=model.embed.embedding_dim, scale_embedding=model.scale != 1.0,
+                activation_function=layers["encoder"][0].parts()[-1].mixer.kind,
+                dropout=model.dropout.p)  # fmt: skip
 
 
 def asks(values: dict[str, Any], tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -83,11 +90,11 @@ def names(model: Seq2Seq) -> Names:
         for i in range(1, len(getattr(model, side).parts())):
             for b, name in enumerate(branches):
                 for kind in ("weight", "bias"):
-                    found.update(_branch(f"{side}.{i}.{b}", f"model.{side}.layers.{i - 1}", name, kind))
+                    found.update(branch(f"{side}.{i}.{b}", f"model.{side}.layers.{i - 1}", name, kind))
     return found
 
 
-def _branch(ours: str, theirs: str, name: str, kind: str) -> dict[str, Any]:
+def branch(ours: str, theirs: str, name: str, kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {f"{ours}.norm.{kind}": f"{theirs}.{name}_layer_norm.{kind}"}
     if name == "final":
         return {**found, f"{ours}.mixer.project.{kind}": f"{theirs}.fc1.{kind}",
@@ -100,7 +107,7 @@ def _branch(ours: str, theirs: str, name: str, kind: str) -> dict[str, Any]:
     return {**found, f"{ours}.mixer.out.{kind}": f"{theirs}.{name}.out_proj.{kind}"}
 
 
-def _both(config: Config, name: str) -> int:
+def both(config: Config, name: str) -> int:
     """The decoder's is the encoder's."""
     size = config.size(f"encoder_{name}")
     config.must(f"decoder_{name}", size)
