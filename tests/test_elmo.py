@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 import longwave as lw
 from longwave import tasks
+from longwave.cli import main
 from longwave.compare.reproduce import build
 from longwave.compare.settings import ROWS, sizes
 from longwave.data.words import characters
@@ -115,6 +116,18 @@ def test_a_classifier_on_what_was_pretrained(tmp_path):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     with pytest.raises(UserError, match="there is no state"):
         model.init_state(3)
+
+
+def test_it_is_trained_on_bytes_at_the_command_line(tmp_path, capsys):
+    (tmp_path / "text").write_text("a text that goes on and on. " * 90)
+    run = ["train", "--task", "both-ways", "--data", str(tmp_path / "text"), "--context", "16", "--batch", "2",
+           "--steps", "2", "--d-model", "6", "--d-cell", "8"]  # fmt: skip
+    assert main([*run, "--out", str(tmp_path / "run")]) == 0
+    assert "bits per byte" in capsys.readouterr().out
+    model = lw.load(tmp_path / "run", head=Spec("classify", n_classes=2, pool="attention"))
+    assert model(torch.randint(256, (2, 9)))[0].shape == (2, 2)
+    assert main([*run, "--chunk", "4", "--out", str(tmp_path / "cut")]) == 2
+    assert "cannot be cut" in capsys.readouterr().err
 
 
 def test_the_row_of_glue_is_built_for_its_task():

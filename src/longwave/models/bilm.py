@@ -94,19 +94,21 @@ class BiLM(Model):
         return linear(self._sides(x, lengths), self.out.weight, self.out.bias), None
 
     def loss(
-        self, x: Int[Tensor, "B T ..."], words: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None = None, **how: Any
-    ) -> Tensor:
+        self, x: Int[Tensor, "B T ..."], words: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None = None,
+        *, chunk: int | None = None, **how: Any,
+    ) -> Tensor:  # fmt: skip
         """`words` are the tokens that stand at x's own places (-100: is not guessed). The mean over both directions."""
         if self.out is None:
             raise UserError("a model without an output matrix guesses nothing: guesses=True gives it one")
+        self._check(chunk)
         words = zero_pads(words, lengths, fill=IGNORE) if lengths is not None else words
         beside = F.pad(words, (1, 1), value=IGNORE)
         target = torch.stack([beside[:, 2:], beside[:, :-2]], 2)
         target = target if lengths is None else zero_pads(target, lengths, fill=IGNORE)
         return cross_entropy(self._sides(x, lengths), self.out.weight, target, self.out.bias, **how)
 
-    def _check(self, state: Any) -> None:
-        if state is not None:
+    def _check(self, cut: Any) -> None:
+        if cut is not None:
             raise UserError("a model of both directions sees whole texts at once: it has no state and cannot be cut")
 
     def _sides(self, x: Tensor, lengths: Tensor | None) -> Float[Tensor, "B T 2 D"]:

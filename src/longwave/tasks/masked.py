@@ -5,7 +5,7 @@ section 3.1).
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ class Masked(Language):
 
     preset = "masked_lm"
     metric = "bits_per_masked_byte"
-    decides = ("vocab",)
+    decides: ClassVar[tuple[str, ...]] = ("vocab",)
 
     def __init__(
         self,
