@@ -11,7 +11,7 @@ import torch
 import longwave as lw
 from longwave import tasks
 from longwave.cli import main
-from longwave.data.parallel import Buckets, english, german, read_pairs
+from longwave.data.parallel import Buckets, continuations, english, german, read_pairs
 from longwave.data.tokens import read_pieces
 from longwave.generate.translate import translate
 from longwave.parts.dropout import dropout
@@ -60,6 +60,15 @@ def test_numbers_are_said_as_people_say_them():
             17_312: ("seventeen thousand three hundred and twelve", "siebzehntausenddreihundertzwölf")}  # fmt: skip
     for n, (en, de) in said.items():
         assert (english(n), german(n)) == (en, de)
+
+
+def test_a_pair_is_as_many_predictions_as_its_target_has_tokens():
+    cat, chat = ["I", "like", "the", "green", "cat", "."], ["J'aime", "le", "chat", "vert", "."]
+    pairs = continuations(cat, chat, "[BOS]", "[EOS]")
+    assert len(pairs) == 6
+    assert [said for _, said in pairs] == [*chat, "[EOS]"]
+    assert " ".join(pairs[0][0]) == "I like the green cat . [BOS]"
+    assert " ".join(pairs[5][0]) == "I like the green cat . [BOS] J'aime le chat vert ."
 
 
 def test_a_batch_is_of_one_length_and_an_epoch_sees_every_row_once():

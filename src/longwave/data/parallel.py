@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +101,11 @@ def german(n: int, alone: bool = True) -> str:
     if n < 1000:
         return f"{german(n // 100, False)}hundert" + (german(n % 100) if n % 100 else "")
     return f"{german(n // 1000, False)}tausend" + (german(n % 1000) if n % 1000 else "")
+
+
+def continuations(source: Sequence[Any], target: Sequence[Any], start: Any, end: Any) -> list[tuple[list[Any], Any]]:
+    """A pair as next-token prediction: all that can be read before each token of the target, and that token."""
+    return [([*source, start, *target[:i]], token) for i, token in enumerate([*target, end])]
 
 
 class Buckets:
