@@ -17,7 +17,7 @@ from longwave.data.audio import log_mel, read_wav, resample
 from longwave.data.tokens import tokens_of
 from longwave.errors import UserError
 from longwave.generate.beam import beam_search
-from longwave.generate.transcribe import transcribe, windows
+from longwave.generate.transcribe import Begin, transcribe, windows
 from longwave.models import weights
 from longwave.models.weights import whisper_tokenizer
 from longwave.models.weights.families import whisper as family
@@ -260,3 +260,18 @@ def test_real_speech(shared_data, tmp_path):
     sound = np.concatenate([np.pad(audio[at[i] : at[i + 1]], (0, 2000)) for i in some])
     (said,) = transcribe(model, (sound / 32768).astype(np.float32), 8000)
     assert re.sub(r"[^\w ]", "", said).lower() in ("1 2 3 4 5", "one two three four five")
+
+
+def test_the_language_is_found_out_as_transformers_does(tmp_path):
+    folder, theirs = run(tmp_path)
+    ours, tokens = lw.load(folder).eval(), tokens_of(folder)
+    rules = dict(lang_to_id={"<|en|>": 34, "<|de|>": 35, "<|haw|>": 36}, no_timestamps_token_id=NO_TIMES,
+                 task_to_id=dict(transcribe=37, translate=38))  # fmt: skip
+    theirs.generation_config.lang_to_id = rules["lang_to_id"]
+    heard = 3 * torch.randn(6, FRAMES, 6)
+    wanted = theirs.detect_language(heard.mT).tolist()
+    begins = [Begin(rules, tokens, None, False).tokens(ours, ours.init_state(each[None])) for each in heard]
+    assert begins == [[START, language, 37, NO_TIMES] for language in wanted]
+    assert Begin(rules, tokens, "haw", True).tokens(ours, None) == [START, 36, 38, NO_TIMES]
+    with pytest.raises(UserError, match=r"unknown language 'hav'.*haw"):
+        Begin(rules, tokens, "hav", False)
