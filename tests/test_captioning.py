@@ -126,6 +126,7 @@ def test_photographs_are_described_at_the_command_line(tmp_path, capsys):
              caption=np.frombuffer(lines.encode(), np.uint8), split=np.repeat([0, 1, 2], [24, 6, 6]))  # fmt: skip
     data, run = ["--data", str(tmp_path / "made.npz"), "--vocab", "300"], str(tmp_path / "run")
     how = ["--steps", "70", "--batch", "12", "--lr", "1e-2", "--warmup", "5", "--validate-every", "70"]
+    how += ["--precision", "fp32"]
     assert main(["train", "--task", "captioning", *data, *how, "--width", "4", "--out", run]) == 0
     assert main(["eval", run, "--test", "--json"]) == 0
     judged = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
