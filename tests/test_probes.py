@@ -1,5 +1,7 @@
 """What probes count and measure, beside numbers worked out by hand."""
 
+import math
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -8,7 +10,7 @@ from longwave import mixers, ops
 from longwave.cli import main
 from longwave.compare.flops import Counting
 from longwave.errors import UserError
-from longwave.probe import count_paths, fit_complexity
+from longwave.probe import count_paths, entropy_by_temperature, fit_complexity, hull_distance, order_blindness
 from longwave.probe.complexity import kept
 from longwave.probe.paths import chain, table_rows
 
@@ -101,3 +103,42 @@ def test_reproduce_measures_what_is_not_trained(capsys):
     assert "FAIL" not in capsys.readouterr().out
     assert main(["reproduce", "complexty"]) == 2
     assert "did you mean 'complexity'" in capsys.readouterr().err
+
+
+def test_attention_is_blind_to_order_without_positions():
+    x = torch.randn(2, 12, 8, dtype=torch.float64)
+    for position in ("none", "rope", "alibi", "t5"):
+        layer = mixers.create("attention", 8, causal=False, position=position).double()
+        if position == "t5":
+            torch.nn.init.normal_(layer.table)
+        assert (order_blindness(layer, x) <= 1e-6) == (position == "none")
+    with pytest.raises(UserError, match="causal"):
+        order_blindness(mixers.create("attention", 8), x)
+
+
+def test_temperature_flattens_and_keeps_the_order():
+    sharp, plain, flat = entropy_by_temperature([0.1, 1, 10], draws=100)
+    assert sharp.same_order and plain.same_order and flat.same_order
+    assert bool((sharp.entropy < plain.entropy).all() and (plain.entropy < flat.entropy).all())
+    assert float(entropy_by_temperature([1e6], draws=2, tokens=16)[0].entropy.max()) == pytest.approx(math.log(16))
+
+
+def test_outputs_lie_in_the_hull_of_the_values():
+    square = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    found = hull_distance(torch.tensor([[0.5, 0.9], [1.0, 1.0], [1.25, 0.5], [-3.0, 9.0]]), square)
+    assert found.tolist() == pytest.approx([0, 0, 0.25, 8], abs=1e-9)
+    q, k, v = torch.randn(3, 1, 20, 1, 3, dtype=torch.float64).unbind(0)
+    y = ops.attention(q, k, v)[0, :, 0]
+    assert hull_distance(y, v[0, :, 0]).max() <= 1e-9
+    assert hull_distance(y + q[0, :, 0], v[0, :, 0]).max() > 0.1  # beside a residual stream coefficients sum to two
+
+
+def test_profile_what_attention_is(tmp_path, capsys):
+    call = ["profile", "gradient", "--tokens", "9", "--mixers", "rnn,attention", "--out", str(tmp_path)]
+    for words in (call, ["profile", "order"], ["profile", "temperature"], ["profile", "hull", "--tokens", "8"]):
+        assert main(words) == 0
+    said = capsys.readouterr().out
+    assert said.count("blind") == 1 and said.count("sees order") == 3
+    assert "temperature: yes" in said and "0 of 8" in said
+    assert (tmp_path / "gradient.png").stat().st_size > 1000
+    assert main(["profile", "temperature", "--temperatures", "1,-2"]) == 2

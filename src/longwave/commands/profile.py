@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longwave.commands import _costs
+from longwave.commands import _costs, _looks
 from longwave.commands._common import word
 from longwave.errors import UserError, choose
 from longwave.flags import Group, parse
@@ -90,6 +90,10 @@ def _recall(chosen: dict[str, Any], plan: dict[str, Any]) -> None:
 PROBES: dict[str, tuple[Callable[..., object], Callable[[], list[Group]]]] = {
     "complexity": (_costs.complexity, _costs.complexity_flags),
     "paths": (_costs.paths, _costs.path_flags),
+    "gradient": (_looks.gradient, _looks.gradient_flags),
     "hippo": (_hippo, _hippo_flags),
+    "hull": (_looks.hull, _looks.hull_flags),
+    "order": (_looks.order, _looks.order_flags),
     "recall": (_recall, _recall_flags),
+    "temperature": (_looks.temperature, _looks.temperature_flags),
 }

@@ -5,12 +5,16 @@ attention every lag is one step away. Hochreiter 1991; Bengio, Simard and Frasco
 2013, section 2.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from longwave.mixer import Mixer
 from longwave.models.model import Model
+from longwave.probe.picture import pyplot, save
 
 
 def gradient_by_lag(layer: Mixer | Model, x: Shaped[Tensor, "B T ..."], directions: int = 16) -> Float[Tensor, " T"]:
@@ -38,3 +42,13 @@ def gradient_by_lag(layer: Mixer | Model, x: Shaped[Tensor, "B T ..."], directio
         squares += g.detach().double().cpu().square().sum(-1)
     squares *= width / min(width, directions)
     return squares.mean(0).flip(0).sqrt()
+
+
+def draw(found: Mapping[str, Float[Tensor, " T"]], path: Path) -> Path:
+    """A line for each layer."""
+    figure, axes = pyplot().subplots(figsize=(7, 4.5))
+    for name, norms in found.items():
+        axes.plot(norms.numpy(), label=name)
+    axes.set(xlabel="lag", ylabel="norm of the gradient", yscale="log")
+    axes.legend()
+    return save(figure, path)
