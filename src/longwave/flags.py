@@ -35,7 +35,7 @@ class Group:
 
     def flags(self) -> list[str]:
         prefix = f"--{self.name}." if self.prefixed else "--"
-        names = [option.name.replace("_", "-") for option in self.options]
+        names = [_word(option) for option in self.options]
         return [prefix + name for name in names] + [f"{prefix}no-{name}" for name in names]
 
 
@@ -84,6 +84,11 @@ def chosen(argv: Sequence[str], flag: str, default: str) -> str:
     return default
 
 
+def _word(option: Option) -> str:
+    """As it is typed; the underscore that keeps a name from being a keyword of Python is not."""
+    return option.name.rstrip("_").replace("_", "-")
+
+
 def _field(option: Option, defaults: dict[str, Any], *marks: Any) -> tuple[str, Any, Any]:
     import tyro
 
@@ -91,7 +96,8 @@ def _field(option: Option, defaults: dict[str, Any], *marks: Any) -> tuple[str, 
     metavar = option.name.upper() if marks else "|".join(_words(kind)) if type(None) in typing.get_args(kind) else None
     default = defaults.get(option.name, option.default)
     field = dataclasses.field() if default is REQUIRED else dataclasses.field(default=default)
-    return option.name, _annotated(kind, tyro.conf.arg(help=option.help, metavar=metavar), *marks), field
+    name = _word(option) if option.name.endswith("_") else None
+    return option.name, _annotated(kind, tyro.conf.arg(name=name, help=option.help, metavar=metavar), *marks), field
 
 
 def _annotated(kind: Any, *marks: Any) -> Any:

@@ -7,11 +7,12 @@ from typing import Any
 
 from longwave import mixers, models, tasks
 from longwave.commands._common import changed_options, mixer_group
-from longwave.errors import choose
+from longwave.errors import UserError, choose
 from longwave.flags import Group, chosen, parse
 from longwave.registry import Option, schema
 from longwave.spec import Spec
 
+SAMPLE = "Naïve bytes,\n"  # of a text whose tokens tell whether they are its bytes
 BOARD = Option("tensorboard", bool, False, "also write for TensorBoard")
 
 
@@ -23,6 +24,16 @@ class Asked:
     spec: Spec
     folder: Path
     tensorboard: bool
+    start: str | None = None  # whose weights to begin from
+
+    def model(self) -> Any:
+        """Built anew, or from the weights of another, with the head that the task needs."""
+        if self.start is None:
+            model = models.create(self.spec)
+        else:
+            model = _begun(self.start, self.task, self.spec)
+        self.task.check(model)
+        return model
 
 
 @dataclass
@@ -56,6 +67,7 @@ def read_flags(
     names: Sequence[str],  # of mixers
     words: Sequence[Option] = (),
     without: Collection[str] = (),  # flags that this verb does not have
+    start: str = "",  # a model to begin from, which has a spec of its own
 ) -> Flags:
     from longwave.train.plan import Plan
 
@@ -66,6 +78,8 @@ def read_flags(
     options = [o for o in schema(make) if o.name not in {*work.decides, *_shared(preset), *without}]
     plan = [o for o in schema(Plan) if o.name not in without]
     given = preset != work.preset
+    if start:
+        _refuse_a_spec(argv, Group("model", "", [Option("model", str, preset, ""), *options]), start)
     groups = [
         Group("run", "what to train, on what", list(own(name, preset))),
         Group("task", f"the task {name}", schema(work)),
@@ -88,17 +102,62 @@ def read_plan(verb: str, argv: Sequence[str]) -> Asked:
         return [
             Option("task", str, task, "the work to learn: longwave list tasks"),
             Option("model", str, preset, "the preset to build: longwave list models"),
+            Option("from_", str | None, None, "begin from the weights of this run, folder or published model"),
             Option("out", str | None, None, "the folder of the run; None: runs/NAME"),
             Option("resume", str | None, None, "go on with the run in this folder"), BOARD,
         ]  # fmt: skip
 
     names = [name for name in chosen(argv, "--mixer", "").split(",") if name]
-    flags = read_flags(verb, argv, own, names)
+    start = chosen(argv, "--from", "")
+    flags = read_flags(verb, argv, own, names, start=start)
     plan = Plan(**flags.plan)
+    if plan.lora and not start:
+        raise UserError("--lora puts adapters beside a trained model: --from says which")
+    if start and flags.of_task.get("tokenizer", "") is None:
+        flags.of_task["tokenizer"] = _tokenizer(start)
     task = flags.make_task()
     label = "-".join([*([] if flags.task == "language" else [flags.task]), flags.preset, *dict.fromkeys(names)])
+    label = f"{Path(start).name}-{flags.task}" if start else label
     folder = Path(flags.own["out"] or f"runs/{label}")
-    return Asked(plan, task, flags.of_task, flags.spec(task, names), folder, flags.own["tensorboard"])
+    return Asked(plan, task, flags.of_task, flags.spec(task, names), folder, flags.own["tensorboard"], start or None)
+
+
+def _refuse_a_spec(argv: Sequence[str], new: Group, start: str) -> None:
+    for word in argv:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag in new.flags():
+            raise UserError(f"{flag} is of a new model: --from {start} begins from one that is what it is")
+
+
+def _tokenizer(start: str) -> str | None:
+    """The tokenizer.json of a model in a folder."""
+    from longwave.models.weights.hub import fetch
+
+    file = fetch(start) / "tokenizer.json"
+    return str(file) if file.is_file() else None
+
+
+def _begun(start: str, task: Any, spec: Spec) -> Any:
+    """The model at `start`; where the task asks for classes that it does not answer with, under the head of `spec`."""
+    from longwave.data.tokens import tokens_of
+    from longwave.models.adapt import with_head
+    from longwave.models.weights import load
+
+    model: Any = load(start)
+    try:
+        task.check(model)
+    except UserError:
+        head = spec.options.get("head")
+        if "n_classes" not in task.decides or not isinstance(head, Spec):
+            raise
+        model = with_head(model, head)
+    reads, name = task.fits().get("vocab"), task.describe()["task"]
+    if reads and model.n_tokens < reads:
+        raise UserError(f"the task {name} has {reads} tokens, the model at {start} {model.n_tokens}")
+    own = "tokenizer" in task.describe()["options"]
+    if model.n_tokens and not own and tokens_of(model.home).encode(SAMPLE) != list(SAMPLE.encode()):
+        raise UserError(f"the model at {start} reads the pieces of its tokenizer, the task {name} shows it bytes")
+    return model
 
 
 def _shared(preset: str) -> set[str]:

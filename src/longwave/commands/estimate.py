@@ -1,9 +1,10 @@
 """the memory and time that `train` with these flags would take"""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
-from longwave import models, tasks
+from longwave import tasks
 from longwave.commands._plan import read_plan
 
 
@@ -16,13 +17,12 @@ def run(argv: Sequence[str]) -> None:
     from longwave.train.loop import Trainer
 
     torch.manual_seed(asked.plan.seed)
-    model = models.create(asked.spec)
-    asked.task.check(model)
+    model = asked.model()
     name = asked.task.describe()["task"]
 
     def make(plan: Any) -> Trainer:
         task = tasks.create(name, asked.of_task, context=plan.context, batch=plan.batch, seed=plan.seed)
-        return Trainer(model, task, plan, asked.folder)
+        return Trainer(copy.deepcopy(model) if plan.lora else model, task, plan, asked.folder)  # adapted only once
 
     found = estimate(make, asked.plan)
     for what, value in lines(found, asked.plan):

@@ -36,16 +36,20 @@ def _train_new(asked: Asked) -> int:
     import torch
 
     from longwave.models.store import FILES, make_folder
+    from longwave.models.weights import beside
     from longwave.train.loop import Trainer
 
     folder = asked.folder
     if any((folder / name).exists() for name in (*FILES, "log.jsonl")):
         raise UserError(f"{folder} already holds a run: --resume {folder} goes on with it, --out starts another")
     torch.manual_seed(asked.plan.seed)
-    model = models.create(asked.spec)
-    asked.task.check(model)
+    model = asked.model()
     trainer = Trainer(model, asked.task, asked.plan, folder)
+    trainer.progress.start = asked.start
     make_folder(folder)
+    if asked.start and model.home:
+        beside.copy(model.home, folder)
+        beside.keep_ends(model.home, folder)
     if isinstance(asked.task, tasks.Keeps):
         asked.task.keep(folder)
     return _run(trainer, asked.tensorboard)
@@ -72,6 +76,8 @@ def _run(trainer: Any, tensorboard: bool) -> int:
     folder, task = trainer.folder, trainer.task
     print(f"{trainer.model.n_parameters:,} parameters, {trainer.steps} steps on {trainer.device}"
           f"{' in bf16' if trainer.half else ''}; the run is in {folder}", file=sys.stderr)  # fmt: skip
+    if trainer.adapters:
+        print(trainer.adapters, file=sys.stderr)
     if "source" in task.describe():
         print(f"data: {task.describe()['source']}", file=sys.stderr)
     outcome = trainer.run(tensorboard=tensorboard)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from longwave import models, tasks
+from longwave import tasks
 from longwave.commands._plan import Asked, read_plan
 from longwave.commands._trials import leading_words
 from longwave.errors import UserError, choose
@@ -29,9 +29,7 @@ def run(argv: Sequence[str]) -> None:
         torch.manual_seed(plan.seed)
         name = asked.task.describe()["task"]
         task = tasks.create(name, asked.of_task, context=plan.context, batch=plan.batch, seed=plan.seed)
-        model = models.create(asked.spec)
-        task.check(model)
-        return Trainer(model, task, plan, asked.folder)
+        return Trainer(asked.model(), task, plan, asked.folder)
 
     find(make, asked)
 

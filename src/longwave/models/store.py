@@ -16,6 +16,7 @@ from longwave.spec import Spec
 
 FILES = ("model.safetensors", "best.safetensors", "last.safetensors")  # what `load` looks for in a folder, in order
 TRAINING = "training/"  # prefix of tensors that only a resumed run needs
+BESIDE = ".parametrizations."  # in the names of an adapted weight and of its adapters
 
 
 def save(model: Model, folder: str | Path) -> None:
@@ -65,9 +66,22 @@ def write_model(
     file: Path, model: Model, tensors: Mapping[str, Tensor] | None = None, about: Mapping[str, str] | None = None
 ) -> None:
     """The model's weights, with `tensors` and `about` beside them."""
-    weights = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    weights = {name: t.detach().cpu().contiguous() for name, t in merged(model).items()}
     spec = json.dumps(model.spec.to_json())
     write_tensors(file, {**weights, **(tensors or {})}, {"kind": "model", "spec": spec, **(about or {})})
+
+
+def merged(model: Model) -> dict[str, Tensor]:
+    """The weights of a model as one without adapters has them: what is computed stands for what it is computed from."""
+    found = {}
+    for name, t in model.state_dict().items():
+        path, beside, part = name.partition(BESIDE)
+        if not beside:
+            found[name] = t
+        elif part.endswith(".original"):
+            weight = part.removesuffix(".original")
+            found[f"{path}.{weight}"] = getattr(model.get_submodule(path), weight)
+    return found
 
 
 def make_folder(path: Path) -> None:

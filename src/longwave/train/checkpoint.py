@@ -15,7 +15,7 @@ from torch import Tensor
 from longwave.errors import UserError
 from longwave.files import read_header, read_tensors
 from longwave.models.model import Model
-from longwave.models.store import TRAINING, write_model
+from longwave.models.store import BESIDE, TRAINING, write_model
 
 
 @dataclass
@@ -28,10 +28,14 @@ class Progress:
     stale: int = 0  # validations since then
     plan: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None  # the model that it began from
 
 
 def save_last(folder: Path, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
     tensors = {TRAINING + "random": torch.get_rng_state()}
+    for name, t in model.state_dict().items():  # what the merged weights do not tell: the base, the adapters
+        if BESIDE in name:
+            tensors[TRAINING + name] = t.detach().cpu().contiguous()
     for i, parameter in enumerate(_parameters(optimizer)):
         for key, value in optimizer.state[parameter].items():
             tensors[f"{TRAINING}{i}/{key}"] = torch.as_tensor(value).detach().cpu().contiguous()
@@ -61,7 +65,8 @@ def restore(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> Non
     tensors, _ = read_tensors(file, kind="model")
     training = {name.removeprefix(TRAINING): tensors.pop(name) for name in list(tensors) if name.startswith(TRAINING)}
     try:
-        model.load_state_dict(tensors)
+        whole = model.state_dict()
+        model.load_state_dict({name: training.pop(name) if BESIDE in name else tensors[name] for name in whole})
         torch.set_rng_state(training.pop("random"))
         for i, parameter in enumerate(_parameters(optimizer)):
             names = [name for name in training if name.startswith(f"{i}/")]

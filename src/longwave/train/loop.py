@@ -16,6 +16,7 @@ from longwave.tasks import Task
 from longwave.train.checkpoint import Progress, read_progress, restore, save_best, save_last
 from longwave.train.hardware import choose_device, choose_half
 from longwave.train.log import Report, asked_to_stop
+from longwave.train.lora import adapt
 from longwave.train.nan import first_nan
 from longwave.train.optim import factor, make_optimizer, set_rates
 from longwave.train.plan import Plan
@@ -38,6 +39,7 @@ class Trainer:
         self.model, self.task, self.plan, self.folder = model, task, plan, folder
         self.device = choose_device(plan.device)
         self.half = choose_half(plan.precision, self.device)
+        self.adapters = adapt(model, plan)
         model.to(self.device).train()
         self.optimizer = make_optimizer(model, plan)
         self.limit = math.inf if plan.steps else 60 * plan.minutes * LATE
@@ -120,6 +122,10 @@ class Trainer:
         progress = read_progress(self.folder)
         if progress.task != self.progress.task:
             raise UserError(f"the data of {self.folder} has changed since its run began: it cannot go on from there")
+        for name in ("lora", "lora_alpha", "lora_targets"):
+            was, now = progress.plan.get(name, getattr(Plan(), name)), getattr(self.plan, name)
+            if was != now:
+                raise UserError(f"the run in {self.folder} has {name} {was!r}, it cannot go on with {now!r}")
         self.progress = replace(progress, plan=self.progress.plan)
         restore(self.folder, self.model, self.optimizer)
 

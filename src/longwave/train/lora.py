@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from longwave.errors import UserError, check_positive, nearest
 from longwave.files import read_tensors, write_tensors
+from longwave.train.plan import Plan
 
 KIND = "adapters"
 
@@ -101,6 +102,16 @@ def lora(model: nn.Module, *, rank: int = 8, alpha: float = 16.0, targets: Seque
         layers[name] = LowRank(linear[name].weight, rank, alpha)
         parametrize.register_parametrization(linear[name], "weight", layers[name])
     return Adapters(model, rank, alpha, layers, len(linear))
+
+
+def adapt(model: nn.Module, plan: Plan) -> Adapters | None:
+    """As a plan asks; a head, which may have begun anew, learns whole."""
+    if not plan.lora:
+        return None
+    adapters = lora(model, rank=plan.lora, alpha=plan.lora_alpha, targets=plan.lora_targets.split(","))
+    if isinstance(head := getattr(model, "head", None), nn.Module):
+        head.requires_grad_(True)
+    return adapters
 
 
 def load_adapters(model: nn.Module, file: str | Path) -> Adapters:

@@ -23,6 +23,9 @@ class Plan:
     clip: float = 1.0  # the largest norm of a gradient; 0: any
     smoothing: float = 0.0  # label smoothing: how much of the true token's probability goes to all
     convention: Literal["mixed", "strict"] = "mixed"  # of smoothing: over all tokens, or over the wrong ones
+    lora: int = 0  # rank of the adapters that learn in place of the matrices; a head learns whole; 0: none
+    lora_alpha: float = 16.0  # their weight, times their rank
+    lora_targets: str = "all"  # layers that have one, as the mixers name them: qkv,out
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 products where the hardware has them
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # where to train
     seed: int = 0  # of weights, order and dropout
@@ -38,5 +41,7 @@ class Plan:
         )  # fmt: skip
         if min(self.warmup, self.floor, self.decay, self.clip, self.seed, self.save_every) < 0:
             raise UserError("warmup, floor, decay, clip, seed and save_every cannot be negative")
+        if self.lora < 0:
+            raise UserError(f"a rank of adapters (lora) cannot be negative, got {self.lora}")
         if not 0 <= self.smoothing < 1:
             raise UserError(f"smoothing must be at least 0 and less than 1, got {self.smoothing}")
