@@ -7,7 +7,7 @@ import torch
 
 import longwave as lw
 from longwave.cli import main
-from longwave.files import read_tensors
+from longwave.files import read_tensors, write_tensors
 from longwave.models.weights.byte_tokenizer import write_bytes
 from longwave.train.checkpoint import read_progress
 
@@ -129,3 +129,20 @@ def test_what_does_not_fit_is_refused(base, tmp_path, capsys):
     assert main(["train", "--from", str(home), *common]) == 2
     assert "reads the pieces of its tokenizer" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
+
+
+def test_a_checkpoint_with_a_stranger_is_damaged(base, tmp_path, capsys):
+    assert train(base, tmp_path / "run", "--steps", "1", "--lora", "2") == 0
+    file = tmp_path / "run/last.safetensors"
+    tensors, about = read_tensors(file, kind="model")
+    write_tensors(file, {**tensors, "stranger": torch.zeros(1)}, about)
+    assert main(["train", "--resume", str(tmp_path / "run"), "--steps", "2"]) == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_estimate_and_tune_begin_from_it_too(base, capsys):
+    common = ["--from", str(base / "base"), "--data", str(base / "text"), *FEW, "--lora", "2"]
+    assert main(["estimate", *common, "--steps", "2"]) == 0
+    assert "memory" in capsys.readouterr().out
+    assert main(["tune", "lr", *common, "--steps", "12"]) == 0
+    assert "where the loss falls the fastest" in capsys.readouterr().out

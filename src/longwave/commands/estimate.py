@@ -1,6 +1,5 @@
 """the memory and time that `train` with these flags would take"""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ def run(argv: Sequence[str]) -> None:
 
     def make(plan: Any) -> Trainer:
         task = tasks.create(name, asked.of_task, context=plan.context, batch=plan.batch, seed=plan.seed)
-        return Trainer(copy.deepcopy(model) if plan.lora else model, task, plan, asked.folder)  # adapted only once
+        return Trainer(asked.model() if plan.lora else model, task, plan, asked.folder)  # adapted once
 
     found = estimate(make, asked.plan)
     for what, value in lines(found, asked.plan):

@@ -15,7 +15,7 @@ from torch import Tensor
 from longwave.errors import UserError
 from longwave.files import read_header, read_tensors
 from longwave.models.model import Model
-from longwave.models.store import BESIDE, TRAINING, write_model
+from longwave.models.store import BESIDE, TRAINING, merged, write_model
 
 
 @dataclass
@@ -65,8 +65,9 @@ def restore(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> Non
     tensors, _ = read_tensors(file, kind="model")
     training = {name.removeprefix(TRAINING): tensors.pop(name) for name in list(tensors) if name.startswith(TRAINING)}
     try:
-        whole = model.state_dict()
-        model.load_state_dict({name: training.pop(name) if BESIDE in name else tensors[name] for name in whole})
+        for name in merged(model).keys() - model.state_dict().keys():
+            del tensors[name]  # it is merged: its base and its adapters are among the rest
+        model.load_state_dict({**tensors, **{name: training.pop(name) for name in list(training) if BESIDE in name}})
         torch.set_rng_state(training.pop("random"))
         for i, parameter in enumerate(_parameters(optimizer)):
             names = [name for name in training if name.startswith(f"{i}/")]
