@@ -85,11 +85,21 @@ TINY = {
     "rnn_seq2seq": dict(d_model=8, n_layers=2, vocab=40),
     "rnn_attention": dict(d_model=8, vocab=40),
     "gnmt": dict(d_model=8, n_layers=3, vocab=40, source_vocab=40),
+    "lstm_moe": dict(d_model=8, d_cell=12, n_experts=4, top_k=2, d_hidden=16, vocab=40, source_vocab=40),
     "bytenet": dict(d_model=8, n_sets=2, levels=2, vocab=40),
     "convs2s": dict(d_model=8, n_layers=2, longest=64, vocab=40, dropout=0.0),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
 }
-TRANSLATION = ("transformer", "transformer_big", "rnn_seq2seq", "rnn_attention", "gnmt", "bytenet", "convs2s")
+TRANSLATION = (
+    "transformer",
+    "transformer_big",
+    "rnn_seq2seq",
+    "rnn_attention",
+    "gnmt",
+    "lstm_moe",
+    "bytenet",
+    "convs2s",
+)
 IMAGES = ("vit", "resnet18", "resnet50")
 CAPTIONS = ("show_attend_tell", "vit_gpt2")
 SPEECH = ("whisper",)
@@ -221,6 +231,7 @@ def test_published_sizes():
     assert published("reformer") == 2_747_904
     assert published("transformer") == 63_045_632  # with 37,000 tokens; the paper says 65 million
     assert published("gnmt") == pytest.approx(278e6, rel=0.01)  # as Shazeer et al. 2017 count it, table 2
+    assert published("lstm_moe") == pytest.approx(8.7e9, rel=0.005)
     assert published("transformer_big") == pytest.approx(213e6, rel=0.01)
 
 

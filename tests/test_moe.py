@@ -1,9 +1,13 @@
 """What a mixture of experts is held to: its gates, its balance, pads that are never routed, a capacity that is kept."""
 
+from math import exp, log
+from statistics import NormalDist, mean, pstdev
+
 import pytest
 import torch
 
 from longwave import mixers
+from longwave.chunked import chunked
 from longwave.errors import UserError
 from longwave.record import aux_losses, recording
 from longwave.tolerance import TOLERANCE, apart
@@ -17,8 +21,10 @@ def test_gates_sum_to_one():
         assert all(len(set(row)) == 3 for row in chosen.tolist())
 
 
-def test_one_expert_is_a_dense_network():
-    layer, dense = mixers.create("moe", 8, n_experts=1, top_k=1), mixers.create("ffn", 8)
+@pytest.mark.parametrize("kind", ["swiglu", "relu"])
+def test_one_expert_is_a_dense_network(kind):
+    layer = mixers.create("moe", 8, n_experts=1, top_k=1, d_hidden=16, kind=kind)
+    dense = mixers.create("ffn", 8, d_hidden=16, kind=kind)
     with torch.no_grad():
         dense.project.weight.copy_(layer.W_in[0])
         dense.out.weight.copy_(layer.W_out[0])
@@ -76,6 +82,44 @@ def test_rebalancing_moves_tokens_to_idle_experts_without_changing_gates():
         layer.rebalance(loads[-1], rate=0.01)
     assert loads[-1].std() < 0.5 * loads[0].std()
     assert (layer._route(x[0])[1] == 1).all()  # the bias chooses, and is no part of the gate
+
+
+def test_importance_and_load_are_those_of_the_formulas():
+    """Shazeer et al. 2017, eq. 6 to 11, of two tokens whose scores are (2, 1, 0) and (0, 3, 1), noise of deviation ln 2
+    not drawn, two experts of three chosen; what each score has to beat, the second best of the others, by hand.
+    """
+    layer = mixers.create("moe", 2, n_experts=3, gate="noisy", balance=0.1).double().eval()
+    with torch.no_grad():
+        layer.router.copy_(torch.tensor([[2.0, 0.0], [1.0, 3.0], [0.0, 1.0]]))
+    with aux_losses() as terms:
+        layer(torch.eye(2, dtype=torch.float64)[None])
+    a, b = 1 / (1 + exp(-1)), 1 / (1 + exp(-2))
+    importance = [a, 1 - a + b, 1 - b]
+    beats = [[2 - 0, 1 - 0, 0 - 1], [0 - 1, 3 - 0, 1 - 0]]
+    load = [sum(NormalDist(0, log(2)).cdf(token[e]) for token in beats) for e in range(3)]
+    wanted = {"importance": importance, "load": load}
+    assert [term.name for term in terms] == list(wanted)
+    for term in terms:
+        amounts = wanted[term.name]
+        assert not term.per_token
+        assert abs(term.total.item() - 0.1 * (pstdev(amounts) / mean(amounts)) ** 2) <= 1e-6
+
+
+def test_noise_is_drawn_in_training_and_replayed_in_chunks():
+    layer, x = mixers.create("moe", 8, gate="noisy"), torch.randn(2, 9, 8, requires_grad=True)
+    assert torch.equal(layer.eval()(x)[0], layer(x)[0])
+    assert not torch.equal(layer.train()(x)[0], layer(x)[0])
+
+    def gradients(y):
+        return [y, *torch.autograd.grad(y.square().sum(), [x, layer.router, layer.noise])]
+
+    torch.manual_seed(5)
+    whole = gradients(torch.cat([layer(piece)[0] for piece in x.split(4, 1)], 1))
+    torch.manual_seed(5)
+    for got, wanted in zip(gradients(chunked(layer, x, chunk=4)[0]), whole, strict=True):
+        assert apart(got, wanted) <= TOLERANCE[torch.float32]
+    with pytest.raises(UserError, match="more experts than top_k"):
+        mixers.create("moe", 8, gate="noisy", n_experts=2)
 
 
 def test_groups_limit_where_a_token_goes():

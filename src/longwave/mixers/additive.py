@@ -4,13 +4,15 @@ Recurrence (s is the decoder's cell; the memory h_1 ... h_S never changes):
     e_ti = w . tanh(W_a s_{t-1} + U_a h_i)        a_t = softmax(e_t)        c_t = sum_i a_ti h_i
     s_t = GRU([x_t, c_t], s_{t-1})                y_t = W_o [s_t, c_t]      s_0 = tanh(W_s mean(h))
 
-    cell "lstm": s_t is an LSTM's, whose cell starts likewise        hand_on: y_t = s_t, and later layers take c_t
+    cell "lstm": s_t is an LSTM's, whose cell starts likewise, and with d_cell what a wide cell shows, projected
+    hand_on: y_t = s_t, and later layers take c_t
 
 Parallel form: none; U_a h and the inputs' share of the gates are products for all steps, the rest is sequential.
 
 Cost: training O(T S d + T d^2); a decoded token O(S d + d^2); state (1 + 2 S) d numbers, whatever T.
 
-Paper: Bahdanau et al. 2015, section 3.1 and appendix A; an LSTM whose context is handed on, Wu et al. 2016, section 3.
+Paper: Bahdanau et al. 2015, section 3.1 and appendix A; an LSTM whose context is handed on, Wu et al. 2016,
+section 3; a wide cell, Shazeer et al. 2017, appendix E.
 
 Deviations: the cell is torch's GRU, whose reset follows the product; s_0 is made from the memory's mean, not from the
 backward encoder's last state, so that any encoder serves; a linear map stands for the maxout before the output.
@@ -52,18 +54,23 @@ class Additive(Mixer):
         d_memory: int | None = None,  # width of the encoder's output; None: d_model
         d_score: int | None = None,  # hidden width of the network that scores; None: d_model
         cell: Literal["gru", "lstm"] = "gru",  # what looks
+        d_cell: int | None = None,  # width of an LSTM's cell, whose output is projected to the model's; None: d_model
         hand_on: bool = False,  # the output is the cell's alone, and later layers take the context
     ) -> None:
         super().__init__()
         self.d_memory, d_score, bound = d_memory or d_model, d_score or d_model, 1 / math.sqrt(d_model)
-        check_positive(d_memory=self.d_memory, d_score=d_score)
+        width = d_cell or d_model
+        check_positive(d_memory=self.d_memory, d_score=d_score, d_cell=width)
+        if d_cell and cell == "gru":
+            raise UserError('a cell "gru" has no projection: d_cell goes with "lstm"')
         self.gives = ("context",) if hand_on else ()
-        n_gates, n_states = (3, 1) if cell == "gru" else (4, 2)
-        self.W = Linear(d_model, n_gates * d_model)
-        self.C = nn.Parameter(torch.empty(n_gates * d_model, self.d_memory).uniform_(-bound, bound))
-        self.U = nn.Parameter(torch.empty(n_gates * d_model, d_model).uniform_(-bound, bound))
+        n_gates, d_state = (3, d_model) if cell == "gru" else (4, d_model + width)
+        self.W = Linear(d_model, n_gates * width)
+        self.C = nn.Parameter(torch.empty(n_gates * width, self.d_memory).uniform_(-bound, bound))
+        self.U = nn.Parameter(torch.empty(n_gates * width, d_model).uniform_(-bound, bound))
         self.b_n = nn.Parameter(torch.zeros(d_model)) if cell == "gru" else None
-        self.first = Linear(self.d_memory, n_states * d_model)
+        self.project = Linear(d_cell, d_model, bias=False) if d_cell else None
+        self.first = Linear(self.d_memory, d_state)
         self.key = Linear(self.d_memory, d_score)
         self.query = nn.Parameter(torch.empty(d_score, d_model).uniform_(-bound, bound))
         self.score = nn.Parameter(torch.randn(d_score) / math.sqrt(d_score))
@@ -99,7 +106,8 @@ class Additive(Mixer):
             if self.b_n is not None:
                 new = gru_cell(gates, self.U, self.b_n, s)
             else:
-                new = torch.cat(lstm_cell(gates, self.U, s[:, :d], s[:, d:]), -1)
+                shown, kept = lstm_cell(gates, self.U, s[:, :d], s[:, d:])
+                new = torch.cat([shown if self.project is None else self.project(shown), kept], -1)
             said.append(new[:, :d])
             contexts.append(c)
             weights.append(a)

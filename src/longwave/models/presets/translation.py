@@ -88,6 +88,33 @@ def gnmt(
                 scaled=False, bias=True, dropout=dropout, encoder=encoder, decoder=decoder)  # fmt: skip
 
 
+def lstm_moe(
+    *,
+    d_model: int = 512,  # width
+    d_cell: int = 2048,  # width of the LSTMs' cells, which are projected to the model's
+    n_experts: int = 2048,  # networks of a mixture
+    top_k: int = 4,  # networks that a token goes through
+    d_hidden: int = 2048,  # hidden width of each
+    vocab: int = 32000,  # tokens of the target
+    source_vocab: int = 32000,  # tokens of the source
+    dropout: float = 0.2,  # of embeddings and layers, in training
+) -> Spec:
+    """LSTMs and sparsely gated mixtures of experts (Shazeer et al. 2017, appendix E): GNMT with fewer layers, and one
+    mixture in the encoder and one in the decoder. Here they are flat, gated by noisy top-k, and no sigmoid follows.
+    """
+
+    def beside(mixer: Spec) -> Spec:
+        return Spec("branch", mixer=mixer, norm="none", residual="pre")
+
+    lstm = Spec("lstmp", d_cell=d_cell)
+    mixture = Spec("moe", n_experts=n_experts, top_k=top_k, d_hidden=d_hidden, kind="relu", gate="noisy")
+    encoder = [Spec("bidirectional", mixer=lstm), lstm, mixture, lstm]
+    decoder = [Spec("additive", cell="lstm", d_cell=d_cell), mixture, lstm]
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab, tied=False, norm="none",
+                scaled=False, bias=True, dropout=dropout, encoder=[beside(each) for each in encoder],
+                decoder=[beside(each) for each in decoder])  # fmt: skip
+
+
 def bytenet(
     *,
     d_model: int = 800,  # width
