@@ -86,6 +86,7 @@ TINY = {
     "rnn_attention": dict(d_model=8, vocab=40),
     "gnmt": dict(d_model=8, n_layers=3, vocab=40, source_vocab=40),
     "lstm_moe": dict(d_model=8, d_cell=12, n_experts=4, top_k=2, d_hidden=16, vocab=40, source_vocab=40),
+    "deep_att": dict(d_model=8, encoder_levels=3, decoder_levels=2, vocab=40, source_vocab=40),
     "bytenet": dict(d_model=8, n_sets=2, levels=2, vocab=40),
     "convs2s": dict(d_model=8, n_layers=2, longest=64, vocab=40, dropout=0.0),
     "transformer_big": dict(d_model=8, n_layers=2, n_heads=4, d_hidden=16, vocab=40),
@@ -97,6 +98,7 @@ TRANSLATION = (
     "rnn_attention",
     "gnmt",
     "lstm_moe",
+    "deep_att",
     "bytenet",
     "convs2s",
 )

@@ -14,6 +14,7 @@ from longwave.cli import main
 from longwave.data.parallel import Buckets, continuations, english, german, read_pairs
 from longwave.data.tokens import read_pieces
 from longwave.generate.translate import translate
+from longwave.generate.unknown import align, replace_unknown
 from longwave.parts.dropout import dropout
 
 TINY = ["--d-model", "32", "--n-layers", "1", "--n-heads", "2", "--d-hidden", "64"]
@@ -69,6 +70,30 @@ def test_a_pair_is_as_many_predictions_as_its_target_has_tokens():
     assert [said for _, said in pairs] == [*chat, "[EOS]"]
     assert " ".join(pairs[0][0]) == "I like the green cat . [BOS]"
     assert " ".join(pairs[5][0]) == "I like the green cat . [BOS] J'aime le chat vert ."
+
+
+def test_unknown_words_are_those_that_were_looked_at():
+    """By hand: the name was looked at most for the first unknown word, the town for the second; pads are NaN."""
+    source, said = ["Miss", "Ito", "left", "Kyoto"], ["Mademoiselle", "<unk>", "quitte", "<unk>", "<unk>"]
+    looked = torch.tensor([[0.9, 0.1, 0.0, 0.0, 0.0], [0.3, 0.6, 0.1, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0],
+                           [0.1, 0.1, 0.1, 0.3, 0.4], [0.0, 0.0, 0.6, 0.4, 0.0]])  # fmt: skip
+    looked[:, 4] = torch.nan
+    assert replace_unknown(said, source, looked) == ["Mademoiselle", "Ito", "quitte", "Kyoto", "left"]
+    assert replace_unknown(said, source, looked, dictionary={"left": "parti"})[-2:] == ["Kyoto", "parti"]
+    with pytest.raises(lw.UserError, match="5 words said of 4"):
+        replace_unknown(said, source, looked[:, :3])
+
+
+def test_an_alignment_is_of_the_words_said():
+    """Weights a word said, which sum to one over the source's own length, beside other rows as alone."""
+    model = lw.create_model("deep_att", d_model=8, encoder_levels=2, decoder_levels=2, vocab=9, source_vocab=9).eval()
+    source, target = torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([[1, 2, 8, 2], [1, 2, 2, 2]])
+    looked = align(model, source, target, torch.tensor([3, 2]))
+    assert looked.shape == (2, 3, 3)
+    assert looked[1, :, 2].isnan().all()
+    torch.testing.assert_close(looked.nan_to_num(0).sum(-1), torch.ones(2, 3))
+    one = align(model, source[1:, :2], target[1:])
+    torch.testing.assert_close(one[0], looked[1, :, :2])
 
 
 def test_a_batch_is_of_one_length_and_an_epoch_sees_every_row_once():

@@ -88,6 +88,26 @@ def gnmt(
                 scaled=False, bias=True, dropout=dropout, encoder=encoder, decoder=decoder)  # fmt: skip
 
 
+def deep_att(
+    *,
+    d_model: int = 512,  # width
+    encoder_levels: int = 9,  # LSTMs on one another that read each way
+    decoder_levels: int = 6,  # LSTMs above the decoder's first, which looks the source up
+    vocab: int = 30000,  # tokens of the target
+    source_vocab: int = 30000,  # tokens of the source
+    dropout: float = 0.1,  # of embeddings and layers, in training
+) -> Spec:
+    """Deep-Att (Zhou et al. 2016): deep stacks of LSTMs with fast-forward connections, the encoder's in two columns."""
+
+    def stack(levels: int) -> Spec:
+        return Spec("fast_forward", levels=levels, dropout=dropout)
+
+    encoder = [_bare(Spec("bidirectional", mixer=stack(encoder_levels)))]
+    decoder = [_bare(Spec("additive", cell="lstm")), _bare(stack(decoder_levels))]
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab, tied=False, norm="none",
+                scaled=False, bias=True, dropout=dropout, encoder=encoder, decoder=decoder)  # fmt: skip
+
+
 def lstm_moe(
     *,
     d_model: int = 512,  # width
