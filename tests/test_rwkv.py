@@ -13,6 +13,7 @@ from longwave.cli import main
 from longwave.data.tokens import World, tokens_of
 from longwave.errors import UserError
 from longwave.models import weights
+from longwave.parts.norm import make_norm
 from test_parity import logits, twin
 
 C, H, V, LAYERS = 8, 2, 40, 2
@@ -159,7 +160,7 @@ def test_a_published_rwkv7_reverses_numbers(shared_data, tmp_path):
     z = np.load(shared_data / "models" / "rwkv_260123_reverse_L2_only_rwkv7.npz")
     torch.save(published(z), tmp_path / "model.pth")
     model = lw.load(tmp_path / "model.pth").eval()
-    model.embed_norm = torch.nn.Identity()  # this one of theirs has none,
+    model.embed_norm = make_norm("none", 32)  # this one of theirs has none,
     for i, block in enumerate(model.backbone.parts()):  # and adds a constant to each block
         block.parts()[0].mixer.out.bias = torch.nn.Parameter(torch.from_numpy(z[f"rosa{i + 1}.o.bias"]))
     draw = random.Random(0)
