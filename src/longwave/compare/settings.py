@@ -155,8 +155,8 @@ FULL: dict[str, dict[str, Sizes]] = {
 }  # fmt: skip
 
 # The twins: small enough for minutes on two cores, the same for everybody.
-LAPTOP: Sizes = dict(d_model=64, n_layers=2, n_heads=4, d_hidden=128, width=16, d_elmo=32, d_cell=64, batch=32,
-                     minutes=1.0, lr=2e-3, schedule="cosine", warmup=20, decay=0.01)  # fmt: skip
+LAPTOP: Sizes = dict(d_model=64, n_layers=2, n_heads=4, d_hidden=128, width=16, d_elmo=32, d_cell=64, n_experts=8,
+                     batch=32, minutes=1.0, lr=2e-3, schedule="cosine", warmup=20, decay=0.01)  # fmt: skip
 
 
 def sizes(row: Row, column: str, budget: str) -> dict[str, Any]:
