@@ -72,7 +72,7 @@ def gnmt(
     d_model: int = 1024,  # width
     n_layers: int = 8,  # layers of the encoder, and of the decoder
     vocab: int = 32000,  # tokens of the target
-    source_vocab: int = 32000,  # tokens of the source
+    source_vocab: int | None = None,  # tokens of the source; None: as many
     dropout: float = 0.2,  # of embeddings and layers, in training
 ) -> Spec:
     """GNMT (Wu et al. 2016): LSTMs with residuals from the third on, the encoder's first reads both ways; the decoder's
@@ -84,7 +84,7 @@ def gnmt(
 
     encoder = [_bare(Spec("bidirectional", mixer=Spec("lstm"))), *upper(Spec("lstm"))]
     decoder = [_bare(Spec("additive", cell="lstm", hand_on=True)), *upper(Spec("lstm", d_context=d_model))]
-    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab, tied=False, norm="none",
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab or vocab, tied=False, norm="none",
                 scaled=False, bias=True, dropout=dropout, encoder=encoder, decoder=decoder)  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def deep_att(
     encoder_levels: int = 9,  # LSTMs on one another that read each way
     decoder_levels: int = 6,  # LSTMs above the decoder's first, which looks the source up
     vocab: int = 30000,  # tokens of the target
-    source_vocab: int = 30000,  # tokens of the source
+    source_vocab: int | None = None,  # tokens of the source; None: as many
     dropout: float = 0.1,  # of embeddings and layers, in training
 ) -> Spec:
     """Deep-Att (Zhou et al. 2016): deep stacks of LSTMs with fast-forward connections, the encoder's in two columns."""
@@ -104,7 +104,7 @@ def deep_att(
 
     encoder = [_bare(Spec("bidirectional", mixer=stack(encoder_levels)))]
     decoder = [_bare(Spec("additive", cell="lstm")), _bare(stack(decoder_levels))]
-    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab, tied=False, norm="none",
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab or vocab, tied=False, norm="none",
                 scaled=False, bias=True, dropout=dropout, encoder=encoder, decoder=decoder)  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def lstm_moe(
     top_k: int = 4,  # networks that a token goes through
     d_hidden: int = 2048,  # hidden width of each
     vocab: int = 32000,  # tokens of the target
-    source_vocab: int = 32000,  # tokens of the source
+    source_vocab: int | None = None,  # tokens of the source; None: as many
     dropout: float = 0.2,  # of embeddings and layers, in training
 ) -> Spec:
     """LSTMs and sparsely gated mixtures of experts (Shazeer et al. 2017, appendix E): GNMT with fewer layers, and one
@@ -130,7 +130,7 @@ def lstm_moe(
     mixture = Spec("moe", n_experts=n_experts, top_k=top_k, d_hidden=d_hidden, kind="relu", gate="noisy")
     encoder = [Spec("bidirectional", mixer=lstm), lstm, mixture, lstm]
     decoder = [Spec("additive", cell="lstm", d_cell=d_cell), mixture, lstm]
-    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab, tied=False, norm="none",
+    return Spec("seq2seq", d_model=d_model, vocab=vocab, source_vocab=source_vocab or vocab, tied=False, norm="none",
                 scaled=False, bias=True, dropout=dropout, encoder=[beside(each) for each in encoder],
                 decoder=[beside(each) for each in decoder])  # fmt: skip
 
