@@ -36,6 +36,8 @@ from longwave.ops.experts import experts
 from longwave.record import aux_loss, record
 from longwave.state import Empty
 
+Gate = Literal["softmax", "sigmoid", "noisy"]
+
 
 class MoE(Mixer):
     bias: Tensor
@@ -48,9 +50,7 @@ class MoE(Mixer):
         top_k: int = 2,  # networks that a token goes through
         d_hidden: int | None = None,  # hidden width of each; None: 8/3 d_model
         kind: Literal["swiglu", "relu"] = "swiglu",  # of the networks
-        gate: Literal[
-            "softmax", "sigmoid", "noisy"
-        ] = "softmax",  # how scores become gates; noisy: softmax, of noise too in training
+        gate: Gate = "softmax",  # how scores become gates; noisy: softmax, of noise too in training
         normalised: bool = True,  # the gates of the chosen are made to sum to 1, where there are several
         n_shared: int | None = None,  # networks beside them that every token goes through; None: none
         n_groups: int | None = None,  # groups of experts, of which only the best are open to a token; None: one
