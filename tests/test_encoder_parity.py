@@ -1,20 +1,18 @@
 """Encoders beside those of transformers: the same answers, alone, ragged and padded; the same gradients; and back."""
 
-import contextlib
 import inspect
-import json
 
 import pytest
 import torch
 import transformers
 
 import longwave as lw
-from longwave.errors import UserError
 from longwave.models import weights
-from longwave.models.weights.config import IGNORED, Config
+from longwave.models.weights.config import Config
 from longwave.models.weights.convert import all_families
 from longwave.models.weights.names import piece
 from longwave.models.weights.parity import our_answers, their_answers
+from test_parity import any_config_is_read_or_told_apart
 
 CLOSE = 1e-5
 LENGTHS = (12, 5, 1)
@@ -148,11 +146,4 @@ def test_configs_on_the_hub(name):
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "ModernBertForMaskedLM"])
 def test_any_config_is_read_or_told_apart(name, tmp_path):
     twin(name, tmp_path)
-    file = tmp_path / "config.json"
-    values = json.loads(file.read_text())
-    for key in values.keys() - IGNORED:
-        inner = values[key] if isinstance(values[key], dict) else {}
-        for bad in (-1, 1e300, "text", [], {}, True, None, *({**inner, k: v} for k in inner for v in ("text", -1))):
-            file.write_text(json.dumps({**values, key: bad}))
-            with contextlib.suppress(UserError):
-                lw.load(tmp_path)
+    any_config_is_read_or_told_apart(tmp_path)

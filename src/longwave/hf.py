@@ -19,6 +19,7 @@ from longwave.models.language_model import LanguageModel
 from longwave.models.weights.own import architecture
 from longwave.ops.linear import linear
 from longwave.ops.loss import IGNORE
+from longwave.ops.ragged import real_first
 from longwave.record import aux_losses
 from longwave.spec import Spec
 from longwave.state import State
@@ -68,7 +69,7 @@ class Rows:
         self.tokens, self.lengths, self.places = tokens, None, None
         self.mask = None if mask is None else mask[:, -tokens.shape[1] :].bool()
         if self.mask is not None and not self.mask.all():
-            order = (~self.mask).to(torch.uint8).argsort(dim=1, stable=True)  # what is real first, in its order
+            order = real_first(self.mask)
             self.tokens, self.lengths = tokens.gather(1, order), self.mask.sum(1)
             self.places = order.argsort(1)
 

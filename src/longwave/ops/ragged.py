@@ -14,11 +14,16 @@ def zero_pads(x: Shaped[Tensor, "B T ..."], lengths: Int[Tensor, " B"] | None, f
     return x.masked_fill(~real.view(*real.shape, *[1] * (x.ndim - 2)), fill)
 
 
+def real_first(mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Where to take tokens from, so that those that are real come first, in their order."""
+    return (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+
+
 def to_the_right(
     x: Shaped[Tensor, "B T ..."], mask: Bool[Tensor, "B T"]
 ) -> tuple[Shaped[Tensor, "B T ..."], Int[Tensor, " B"]]:
     """A batch padded anywhere, padded on the right: the tokens that are real come first, in their order."""
-    order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+    order = real_first(mask)
     return x.gather(1, order.view(*order.shape, *[1] * (x.ndim - 2)).expand_as(x)), mask.sum(1)
 
 
